@@ -1,0 +1,28 @@
+"""Compare models on the same clients, initialisation and batches: one table, one figure.
+
+python inference/compare.py [FEDERATION] [ROUNDS] [OUT] [MODEL ...]
+"""
+
+import sys
+
+from rich.console import Console
+
+from scool_ppl import load_federation
+from scool_ppl.tables import comparison_table
+from scool_ppl.workflow import Settings, compare, save_comparison
+
+
+def main(spec: str = "digits", rounds: str = "20", out: str = "runs/inference-compare", *models: str) -> None:
+    names = models or ("local", "fedavg", "scool_sbm", "oracle")
+    results = compare(
+        [(name, {}) for name in names],
+        lambda seed: load_federation(spec, seed=seed),
+        Settings(rounds=int(rounds)),
+        seeds=[0],
+    )
+    Console().print(comparison_table(save_comparison(results, out), seeds=1))
+    print(f"graphs and curves: {out}/comparison.png")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,29 @@
+"""Fit one model on one federation and keep the learned graph: the shortest complete program.
+
+python inference/fit.py [MODEL] [FEDERATION] [ROUNDS] [OUT]
+"""
+
+import sys
+
+import torch
+
+from scool_ppl import EM, Clients, Schedule, load_federation, load_model
+
+
+def main(model: str = "scool_sbm", spec: str = "digits", rounds: str = "20", out: str = "runs/inference-fit") -> None:
+    federation = load_federation(spec, seed=0)
+    clients = Clients(federation, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1, weight_decay=5e-4))
+    em = EM(load_model(model, clients.num_clients, federation=federation), clients, Schedule(local_epochs=5), seed=0)
+    fit = em.fit(rounds=int(rounds), run=out)
+    fit.graph.save(f"{out}/graph.graphml")
+    scores = fit.graph.score(federation.truth)
+    accuracy = fit.history[-1]["accuracy"]
+    print(
+        f"accuracy {accuracy['mean']:.3f} +- {accuracy['std']:.3f} over clients, worst 10 % {accuracy['worst10']:.3f}"
+    )
+    print(f"graph against the truth: {scores}")
+    print(f"who learns from whom: {out}/graph.graphml")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

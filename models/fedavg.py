@@ -1,0 +1,18 @@
+"""FedAvg: everybody takes the same weighted average of all networks (McMahan et al., 2017).
+
+Y_ij = n_j / sum_l n_l,  P(D | theta) = prod_i P(D_i | theta_i)       a Dirac prior, the evidence is ignored
+theta_i <- sum_j Y_ij theta_j
+"""
+
+import torch
+
+from scool_ppl import CooperationModel
+from scool_ppl.likelihoods import Ignored
+from scool_ppl.mixing import MixModels
+from scool_ppl.priors import Dirac
+
+
+def build(num_clients: int, samples: torch.Tensor | None = None) -> CooperationModel:
+    """`samples`: training images n_j of each client (K,), supplied by the federation; equal shares without it."""
+    count = torch.ones(num_clients) if samples is None else samples.double()
+    return CooperationModel(Dirac((count / count.sum()).expand(num_clients, -1)), Ignored(), MixModels())

@@ -1,0 +1,167 @@
+"""Which images each client sees at each step, as index tables into the one flat tensor, and the steps themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scool_ppl.randomness import generator
+
+if TYPE_CHECKING:
+    from scool_ppl.federation import Federation
+
+
+Params = dict[str, Tensor]
+"""Parameters of K networks: name -> (K, *shape)."""
+
+MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+
+
+class Pull(NamedTuple):
+    """A proximal term: adds strength_i (theta_i - centre_i) to client i's gradient at every step; strength (K,)."""
+
+    centre: Params
+    strength: Tensor
+
+
+class Batches(NamedTuple):
+    """The steps of one round of training: client i's loss at step s is sum_b weight[i, s, b] loss(theta_i; sample b).
+
+    index: (K, S, B) long into the flat inputs. weight: (K, S, B), 1/n in a batch of n, 0 is padding. targets: (K, S, B)
+    long. A client whose weights are all 0 at a step does not move, nor do its optimiser's buffers.
+    """
+
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, on purpose
+    weight: Tensor
+    targets: Tensor
+
+    @property
+    def active(self) -> Tensor:
+        """Which clients move at which steps, (K, S) bool."""
+        return (self.weight != 0).any(-1)
+
+
+class Probe(NamedTuple):
+    """One fixed batch per client, labelled as that client does: index and targets (K, P) long, mask (K, P) bool."""
+
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, on purpose
+    targets: Tensor
+    mask: Tensor
+
+
+def padded(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Rows of unequal length as an (len(rows), longest) table and its mask; padding repeats a row's first entry."""
+    lengths = torch.tensor([len(row) for row in rows])
+    mask = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
+    first = torch.stack([row[0] if len(row) else torch.zeros((), dtype=torch.long) for row in rows])
+    table = first[:, None].repeat(1, mask.shape[1])
+    table[mask] = torch.cat(list(rows))
+    return table, mask
+
+
+def labelled(federation: Federation, index: Tensor) -> Tensor:
+    """The targets of index (K, ...) as each row's client calls them, (K, ...)."""
+    targets = federation.targets[index]
+    if federation.relabel is None:
+        return targets
+    return federation.relabel.gather(1, targets.flatten(1)).view_as(targets)
+
+
+def shuffled(
+    federation: Federation, batch_size: int, *, epochs: int, steps: int | None, seed: int, round: int
+) -> Batches:
+    """A fresh shuffle of every client's training images in every epoch, keyed by the client's name, cut into batches.
+
+    With `steps`, exactly that many batches per client. Clients with fewer batches run out of them earlier: their steps
+    come first and the padding last.
+    """
+    rows = [
+        _order(members, batch_size, epochs, steps, generator(seed, "batches", round, name))
+        for members, name in zip(federation.train, federation.names, strict=True)
+    ]
+    length, size = max(len(row[0]) for row in rows), max(row[0].shape[1] for row in rows)
+    index = torch.zeros(len(rows), length, size, dtype=torch.long)
+    weight = torch.zeros(len(rows), length, size, dtype=torch.float64)
+    for row, (order, mask) in enumerate(rows):
+        if len(order):
+            index[row] = order[0, 0]
+            index[row, : len(order), : order.shape[1]] = order
+            weight[row, : len(order), : order.shape[1]] = mask.double() / mask.sum(-1, keepdim=True)
+    return Batches(index, weight, labelled(federation, index))
+
+
+def _order(
+    members: Tensor, batch_size: int, epochs: int, steps: int | None, random: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """One client's batches as (steps, B) indices and their mask."""
+    size = max(1, min(batch_size, len(members)))
+    per_epoch = -(-len(members) // size)
+    if per_epoch == 0:
+        return torch.zeros(0, size, dtype=torch.long), torch.zeros(0, size, dtype=torch.bool)
+    if steps is not None:
+        epochs = -(-steps // per_epoch)
+    order = members[torch.rand(epochs, len(members), generator=random, dtype=torch.float64).argsort(1)]
+    filler = order[:, :1].expand(-1, per_epoch * size - len(members))
+    mask = (torch.arange(per_epoch * size) < len(members)).expand(epochs, -1)
+    batches, mask = torch.cat([order, filler], 1).reshape(-1, size), mask.reshape(-1, size)
+    return batches[:steps], mask[:steps]
+
+
+def drawn(federation: Federation, split: str, size: int, *, seed: int, round: int) -> Probe:
+    """At most `size` images of every client's split, keyed by the client's name; all of them if there are no more."""
+    rows = []
+    for members, name in zip(getattr(federation, split), federation.names, strict=True):
+        if len(members) > size:
+            random = generator(seed, "probe", round, name)
+            members = members[torch.randperm(len(members), generator=random)[:size].sort().values]
+        rows.append(members)
+    index, mask = padded(rows)
+    return Probe(index, labelled(federation, index), mask)
+
+
+def descend(
+    make: MakeOptimizer,
+    forward: Callable[[Tensor], Tensor],
+    leaves: Mapping[str, Tensor],
+    state: Params,
+    inputs: Tensor,
+    batches: Batches,
+    pull: Pull | None,
+) -> tuple[Tensor, Params]:
+    """One optimiser step on the leaves per leading entry of batches (S, ..., B); the losses (S, ...) and the state."""
+    optimizer = make(list(leaves.values()))
+    for name, value in state.items():
+        entry, _, owner = name.partition("/")
+        optimizer.state[leaves[owner]][entry] = value
+    shape, losses = batches.index.shape[1:], []
+    for index, weight, targets in zip(*batches, strict=True):
+        outputs = forward(inputs.index_select(0, index.flatten()).view(*shape, *inputs.shape[1:]))
+        each = F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none").view(shape)
+        loss = (each * weight).sum(-1)
+        gradients = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
+        for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
+            leaf.grad = gradient
+            if pull is not None:
+                strength = pull.strength.view(*pull.strength.shape, *(1,) * (leaf.dim() - pull.strength.dim()))
+                proximal = strength * (leaf.detach() - pull.centre[name])
+                leaf.grad = proximal if gradient is None else gradient + proximal
+        optimizer.step()
+        losses.append(loss.detach())
+    after = {
+        f"{entry}/{name}": torch.as_tensor(value).detach()
+        for name, leaf in leaves.items()
+        for entry, value in optimizer.state.get(leaf, {}).items()
+        if value is not None
+    }
+    return torch.stack(losses), after
+
+
+def towards(pull: Pull | None, clients: Tensor | int) -> Pull | None:
+    """The pull on some clients, or on one without the leading dimension."""
+    if pull is None:
+        return None
+    return Pull({name: value[clients] for name, value in pull.centre.items()}, pull.strength[clients])

@@ -1,0 +1,243 @@
+"""The `scool` command: a thin layer over the library."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from scool_ppl.errors import InputError, RunError
+from scool_ppl.federation import DEFAULT_FEDERATION, Federation, load_federation
+from scool_ppl.runs import Run, free_name
+from scool_ppl.workflow import E_STEPS, Settings, Workbench
+from scool_ppl.zoo import hyperparameters, load_module, model_names, parse_hyperparameters
+
+app = typer.Typer(
+    help="Learn who should learn from whom: cooperation graphs between clients, inferred while they train.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+UsageError = typer.BadParameter.__base__  # typer's own, or click's in older releases
+
+FederationSpec = Annotated[
+    str, typer.Option("--federation", help="recipe:dataset:key=value,..., a dataset, or a .npz file")
+]
+NumClients = Annotated[int | None, typer.Option("--clients", help="number of clients, overrides clients= of the spec")]
+DataRoot = Annotated[Path | None, typer.Option(help="folder of datasets", envvar="SCOOL_DATA")]
+Download = Annotated[bool, typer.Option("--download", help="let torchvision fetch a missing dataset")]
+Rounds = Annotated[int, typer.Option(help="communication rounds")]
+LocalEpochs = Annotated[int, typer.Option(help="epochs of local training per round")]
+WarmupEpochs = Annotated[int, typer.Option(help="epochs of the first round, before the graph is first looked at")]
+LocalSteps = Annotated[int | None, typer.Option(help="batches per round, instead of epochs")]
+LearningRate = Annotated[float, typer.Option(help="rate of SGD")]
+Momentum = Annotated[float, typer.Option(help="momentum of SGD")]
+WeightDecay = Annotated[float, typer.Option(help="weight decay of SGD")]
+BatchSize = Annotated[int, typer.Option(help="images per batch")]
+Network = Annotated[str, typer.Option(help="auto, mlp, cnn or resnet9")]
+Width = Annotated[float | None, typer.Option(help="width of cnn and resnet9, 1 is the papers'")]
+Executor = Annotated[str, typer.Option(help="auto, stacked or loop: how clients are run")]
+Device = Annotated[str, typer.Option(help="cpu or cuda")]
+EStepName = Annotated[str | None, typer.Option("--e-step", help=f"{' or '.join(E_STEPS)}; default: the model's own")]
+Seed = Annotated[int, typer.Option(help="of partition, networks, batches and inference")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="no progress bar")]
+
+
+@app.command()
+def fit(
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[MODEL] [NAME=VALUE]...")] = None,
+    federation: FederationSpec = DEFAULT_FEDERATION,
+    clients: NumClients = None,
+    data_root: DataRoot = None,
+    download: Download = False,
+    rounds: Rounds = 20,
+    local_epochs: LocalEpochs = 5,
+    warmup_epochs: WarmupEpochs = 40,
+    local_steps: LocalSteps = None,
+    learning_rate: LearningRate = 0.1,
+    momentum: Momentum = 0.0,
+    weight_decay: WeightDecay = 5e-4,
+    batch_size: BatchSize = 10,
+    network: Network = "auto",
+    width: Width = None,
+    executor: Executor = "auto",
+    device: Device = "cpu",
+    e_step: EStepName = None,
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option(help="the run's folder; default: runs/MODEL")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a run that is already there")] = False,
+    baseline: Annotated[bool, typer.Option("--baseline", help="also train local-only, for the gain over it")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit MODEL (a name or a .py file, default scool_sbm); NAME=VALUE are its hyperparameters."""
+    chosen = _settings(locals())
+    ((model, choices),) = _models(arguments or [], most=1)
+    data = load_federation(federation, seed=seed, data_root=data_root, download=download, clients=clients)
+    bench = Workbench(data, chosen, progress=not quiet)
+    folder = out or free_name("runs", Path(model).stem)
+    result = bench.fit(model, choices, run=folder, overwrite=overwrite, baseline=baseline)
+    from scool_ppl.tables import fit_table
+
+    console = Console()
+    console.print(fit_table(result))
+    console.print(f"graph, history and pictures in {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def compare(
+    arguments: Annotated[list[str], typer.Argument(metavar="MODEL [NAME=VALUE]... MODEL...")],
+    federation: FederationSpec = DEFAULT_FEDERATION,
+    clients: NumClients = None,
+    data_root: DataRoot = None,
+    download: Download = False,
+    rounds: Rounds = 20,
+    local_epochs: LocalEpochs = 5,
+    warmup_epochs: WarmupEpochs = 40,
+    local_steps: LocalSteps = None,
+    learning_rate: LearningRate = 0.1,
+    momentum: Momentum = 0.0,
+    weight_decay: WeightDecay = 5e-4,
+    batch_size: BatchSize = 10,
+    network: Network = "auto",
+    width: Width = None,
+    executor: Executor = "auto",
+    device: Device = "cpu",
+    e_step: EStepName = None,
+    seed: Seed = 0,
+    seeds: Annotated[int, typer.Option(help="how many seeds, from --seed on")] = 1,
+    out: Annotated[Path | None, typer.Option(help="folder of the table and the figure; default: runs/compare")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Fit several models on the same clients, initialisation and batches; one table and one figure."""
+    from scool_ppl.tables import comparison_table
+    from scool_ppl.workflow import compare as run_comparison
+    from scool_ppl.workflow import save_comparison
+
+    chosen = _settings(locals())
+    models = _models(arguments)
+    if seeds < 1:
+        raise InputError(f"seeds is {seeds}, expected at least 1")
+
+    def data(number: int) -> Federation:
+        return load_federation(federation, seed=number, data_root=data_root, download=download, clients=clients)
+
+    folder = out or free_name("runs", "compare")
+    results = run_comparison(models, data, chosen, range(seed, seed + seeds), progress=not quiet)
+    rows = save_comparison(results, folder)
+    console = Console()
+    console.print(comparison_table(rows, seeds))
+    console.print(f"table and figure in {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def plot(
+    run: Annotated[Path, typer.Argument(help="a run's folder")],
+    gexf: Annotated[bool, typer.Option("--gexf", help="also write graph.gexf, for Gephi")] = False,
+) -> None:
+    """Draw the pictures of RUN again from its files."""
+    folder = Run.open(run)
+    paths = folder.draw()
+    if gexf:
+        paths.append(folder.path / "graph.gexf")
+        folder.graph.save(paths[-1])
+    for path in paths:
+        typer.echo(path)
+
+
+@app.command()
+def check(model: Annotated[str, typer.Argument(metavar="MODEL_FILE", help="a .py file or a model's name")]) -> None:
+    """Check that a prior keeps the contract; every line passes or says what to do."""
+    from scool_ppl.check import check_model
+
+    words = {True: "pass", False: "FAIL", None: "skip"}
+    report = check_model(model)
+    for line in report:
+        typer.echo(f"{words[line.passed]}  {line.name}: {line.note}")
+    if any(line.passed is False for line in report):
+        raise typer.Exit(2)
+
+
+@app.command()
+def models() -> None:
+    """List the built-in models with their hyperparameters and defaults."""
+    table = Table("model", "what it is", "hyperparameters")
+    for name in model_names():
+        title = (inspect.getdoc(load_module(name)) or "").splitlines()[0]
+        defaults = [f"{key}={p.default}" for key, p in hyperparameters(name).items()]
+        table.add_row(name, title, " ".join(defaults) or "-")
+    Console().print(table)
+
+
+federations = typer.Typer(help="List recipes and datasets, or show a federation.", invoke_without_command=True)
+app.add_typer(federations, name="federations")
+
+
+@federations.callback()
+def list_federations(context: typer.Context) -> None:
+    """List recipes with their options, and datasets; `show SPEC` draws one."""
+    if context.invoked_subcommand is not None:
+        return
+    from scool_ppl.datasets import DATASETS
+    from scool_ppl.options import accepted
+    from scool_ppl.partition import RECIPES
+
+    table = Table("recipe", "what it is", "options")
+    for name, recipe in RECIPES.items():
+        options = [f"{key}={p.default}" for key, p in accepted(recipe, ("pool",)).items()]
+        table.add_row(name, (inspect.getdoc(recipe) or "").splitlines()[0], " ".join(options))
+    console = Console()
+    console.print(table)
+    console.print(f"datasets: {', '.join(DATASETS)}, or your own .npz", highlight=False)
+    console.print(f"default: {DEFAULT_FEDERATION}", highlight=False)
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    """The settings among a command's options, which bear the same names."""
+    return Settings(**{name: options[name] for name in Settings.__dataclass_fields__})
+
+
+def _models(arguments: list[str], most: int | None = None) -> list[tuple[str, dict[str, Any]]]:
+    """Models, each with the NAME=VALUE that follow it; those before the first model go to the default model."""
+    groups: list[tuple[str, list[str]]] = []
+    for argument in arguments:
+        if "=" in argument and not argument.endswith(".py"):
+            if not groups:
+                groups.append(("scool_sbm", []))
+            groups[-1][1].append(argument)
+        else:
+            groups.append((argument, []))
+    groups = groups or [("scool_sbm", [])]
+    if most is not None and len(groups) > most:
+        names = ", ".join(name for name, _ in groups)
+        raise InputError(f"{len(groups)} models were given ({names}), expected {most}; use `scool compare` for several")
+    return [(model, parse_hyperparameters(model, pairs)) for model, pairs in groups]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command; errors are one line on standard error: exit code 2 for bad input, 3 for a failed run."""
+    try:
+        code = app(arguments, standalone_mode=False, prog_name="scool")
+    except InputError as error:
+        code = _complain(error, 2)
+    except RunError as error:
+        code = _complain(error, 3)
+    except UsageError as error:  # type: ignore[misc]
+        code = _complain(f"{error.format_message()} See `scool --help`.", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _complain("interrupted", 130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: object, code: int) -> int:
+    typer.echo(f"scool: {' '.join(str(message).split())}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()

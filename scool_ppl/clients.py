@@ -1,0 +1,273 @@
+"""Clients: K networks as stacked tensors; parameters go in and come out, nothing is kept between calls."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from scool_ppl.batches import Batches, MakeOptimizer, Params, Probe, Pull, drawn, labelled, padded, shuffled
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.executors import Loop, Stacked, fastest, optimizer_layout
+from scool_ppl.networks import examine, network_for, seeded
+from scool_ppl.peers import Peers
+from scool_ppl.randomness import key
+
+if TYPE_CHECKING:
+    from scool_ppl.federation import Federation
+
+__all__ = ["Batches", "Clients", "Evaluation", "Params", "Probe", "Pull", "Trained"]
+
+_ELEMENTS_AT_ONCE = 2**25  # of the widest layer in one forward pass: some hundred MB
+_SPLITS = ("train", "validation", "test")
+
+
+class Trained(NamedTuple):
+    """params and optimizer_state (name -> (K, ...), e.g. "momentum_buffer/0.weight"); loss (K,), of the last epoch.
+
+    While some clients have not moved yet, optimizer_state also has "started" (K,) bool: who has state at all.
+    """
+
+    params: Params
+    optimizer_state: Params
+    loss: Tensor
+
+
+class Evaluation(NamedTuple):
+    """Per client (K,): accuracy by argmax over all classes and over the client's own, mean loss; nan without images."""
+
+    accuracy: Tensor
+    task_accuracy: Tensor
+    loss: Tensor
+
+
+class Clients:
+    """K networks of one architecture, each with a client's data.
+
+    executor: `stacked` (vmap), `loop` (one by one), or `auto`: both are timed once, at the first use, and the faster is
+    kept in `executor_name`. The two agree up to rounding; networks with dropout draw different noise in each, so for
+    them `auto` does not measure but takes the stack wherever it runs.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        network: Callable[[], nn.Module] | None = None,
+        *,
+        optimizer: MakeOptimizer = partial(torch.optim.SGD, lr=0.1, weight_decay=5e-4),
+        batch_size: int = 10,
+        probe_size: int = 100,
+        executor: str = "auto",
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype | None = None,
+        common_start: bool = True,
+    ) -> None:
+        if executor not in ("auto", "stacked", "loop"):
+            raise unknown("executor", executor, ("auto", "stacked", "loop"))
+        if batch_size < 1 or probe_size < 1:
+            raise InputError(f"batch_size={batch_size}, probe_size={probe_size}: expected at least 1 each")
+        self.federation, self.names, self.num_clients = federation, tuple(federation.names), federation.num_clients
+        self.batch_size, self.probe_size, self.common_start = batch_size, probe_size, common_start
+        self.device, self.optimizer = torch.device(device), optimizer
+        self.network = network or network_for(tuple(federation.inputs.shape[1:]), federation.num_classes)
+        self.inputs = federation.inputs.to(self.device, dtype)
+        self._own_classes = federation.class_mask().to(self.device)
+        self._module, random, self._footprint = examine(self.network, self.inputs[:2], federation.num_classes)
+        self._stacked = Stacked(self._module, optimizer, optimizer_layout(optimizer, self.device), random)
+        self._loop = Loop(self._module, optimizer, random)
+        self._requested = self.executor_name = executor
+        refusal = self._stacked.refusal(self.inputs[:2]) if executor != "loop" else None
+        if refusal and executor == "stacked":
+            raise InputError(f"executor='stacked' cannot be used: {refusal}; use executor='loop' or 'auto'")
+        if refusal:
+            warnings.warn(f"{refusal}: clients run one by one", stacklevel=2)
+            self.executor_name = "loop"
+        elif executor == "auto" and random:
+            self.executor_name = "stacked"
+
+    @property
+    def bytes_per_model(self) -> int:
+        """Size of one client's parameters in bytes."""
+        return sum(leaf.numel() * leaf.element_size() for leaf in self._module.parameters())
+
+    @property
+    def chance_loss(self) -> float:
+        """The loss of guessing every class with equal probability, log C."""
+        return math.log(self.federation.num_classes)
+
+    def init(self, seed: int) -> Params:
+        """theta^0: the same for all clients, or with common_start=False one per client, keyed by its name."""
+        if self.common_start:
+            one = self._fresh(key(seed, "network"))
+            return {name: value.expand(self.num_clients, *value.shape).clone() for name, value in one.items()}
+        each = [self._fresh(key(seed, "network", name)) for name in self.names]
+        return {name: torch.stack([params[name] for params in each]) for name in each[0]}
+
+    def _fresh(self, seed: int) -> Params:
+        with seeded(seed, self.device):
+            module = self.network()
+        dtype = self.inputs.dtype if self.inputs.is_floating_point() else None
+        return {name: leaf.detach() for name, leaf in module.to(self.device, dtype).named_parameters()}
+
+    def train(
+        self,
+        params: Params,
+        optimizer_state: Params | None,
+        *,
+        epochs: int,
+        seed: int,
+        round: int,
+        pull: Pull | None = None,
+        steps: int | None = None,
+        batches: Batches | None = None,
+    ) -> Trained:
+        """Local training from params: `epochs` over the client's own images, or exactly `steps` batches of them, or
+        the batches given; the loss is the mean over a client's last epoch (nan if it has no images).
+        """
+        if epochs < 0 or (steps is not None and steps < 1):
+            raise InputError(
+                f"epochs={epochs}, steps={steps}: expected epochs of at least 0, steps of at least 1 or None"
+            )
+        if batches is None:
+            batches = self._plan(epochs, steps, seed, round)
+        state = optimizer_state or {}
+        executor = self._executor(params, state, batches)
+        batches = self._placed(batches)
+        seeds = [key(seed, "dropout", round, name) for name in self.names]
+        params, state, losses = executor.train(params, state, self.inputs, batches, pull, seeds)
+        return Trained(params, state, self._last_epoch(losses, batches).cpu())
+
+    def _plan(self, epochs: int, steps: int | None, seed: int, round: int) -> Batches:
+        return shuffled(self.federation, self.batch_size, epochs=epochs, steps=steps, seed=seed, round=round)
+
+    def _placed(self, batches: Batches) -> Batches:
+        index, weight, targets = (field.to(self.device) for field in batches)
+        return Batches(index, weight.to(next(self._module.parameters()).dtype), targets)
+
+    def _last_epoch(self, losses: Tensor, batches: Batches) -> Tensor:
+        """Mean loss (K,) over each client's last steps, as many as one pass over its own images takes."""
+        active = batches.active
+        sizes = self.federation.sizes("train").to(losses.device)
+        left = active.flip(1).cumsum(1).flip(1)
+        samples = (batches.weight != 0).sum(-1) * (left <= (sizes / self.batch_size).ceil()[:, None])
+        return (losses * samples).sum(1) / samples.sum(1)
+
+    def _executor(self, params: Params, state: Params, batches: Batches | None) -> Stacked | Loop:
+        """The executor in use; `auto` measures on first use, and leaves the stack when it cannot do these batches."""
+        expected = {name: (self.num_clients, *leaf.shape) for name, leaf in self._module.named_parameters()}
+        found = {name: tuple(value.shape) for name, value in params.items()}
+        if found != expected:
+            wrong = min(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+            raise InputError(
+                f"parameter '{wrong}' has shape {found.get(wrong)}, expected {expected.get(wrong)}: one row per "
+                "client; take them from init() or train() of the same federation and network"
+            )
+        stackable = self.executor_name != "loop" and (batches is None or not self._stacked.obstacle(state, batches))
+        if self._requested == "auto" and not stackable:
+            self.executor_name = "loop"
+        if self.executor_name == "auto":
+            plan = self._placed(self._plan(0, 2, 0, 0))
+            run = [partial(e.train, params, {}, self.inputs, plan, None, ()) for e in (self._stacked, self._loop)]
+            shape = (self.num_clients, self.batch_size, *self.inputs.shape[1:])
+            case = (repr(self._module), type(self._module), shape, self.inputs.dtype, self.device, self.optimizer)
+            self.executor_name = fastest((*case, torch.get_num_threads()), {"stacked": run[0], "loop": run[1]})
+        return self._stacked if self.executor_name == "stacked" else self._loop
+
+    @torch.no_grad()
+    def evaluate(self, params: Params, split: str = "test") -> Evaluation:
+        """Every client's network on its own images of a split, with its own labels."""
+        members = self._members(split)
+        index, mask = padded(members)
+        targets = labelled(self.federation, index).to(self.device)
+        index, mask, executor = index.to(self.device), mask.to(self.device), self._executor(params, {}, None)
+        totals = torch.zeros(3, self.num_clients, device=self.device)
+        for columns in self._chunks(index.shape[1], executor):
+            outputs = executor.forward(params, self.inputs[index[:, columns]])
+            own = outputs.masked_fill(~self._own_classes[:, None], -torch.inf)
+            labels = targets[:, columns]
+            right, own_right = outputs.argmax(-1) == labels, own.argmax(-1) == labels
+            each = torch.stack([right, own_right, _losses(outputs, labels)])
+            totals = totals + each.where(mask[:, columns], 0).sum(-1)
+        return Evaluation(*(totals / mask.sum(-1)).cpu())
+
+    def _members(self, split: str) -> tuple[Tensor, ...]:
+        if split not in _SPLITS:
+            raise unknown("split", split, _SPLITS)
+        return getattr(self.federation, split)
+
+    def _chunks(self, length: int, executor: Stacked | Loop, shared: bool = False) -> Iterator[slice]:
+        """Slices of `length` samples per network, so short that the activations of the networks at work fit."""
+        models = self.num_clients if executor is self._stacked else self._loop.workers
+        gathered = 0 if shared else self.num_clients * self.inputs[0].numel()
+        at_once = max(1, _ELEMENTS_AT_ONCE // max(models * self._footprint, gathered))
+        for start in range(0, length, at_once):
+            yield slice(start, start + at_once)
+
+    def probe(self, seed: int, round: int, split: str = "train") -> Probe:
+        """One fixed batch per client of at most probe_size of its images; all of them if there are no more."""
+        self._members(split)
+        return drawn(self.federation, split, self.probe_size, seed=seed, round=round)
+
+    @torch.no_grad()
+    def cross_loss(
+        self, params: Params, peers: Peers, probe: Probe, *, model: Literal["receiver", "sender"] = "receiver"
+    ) -> Tensor:
+        """Losses of pairs (K, M), 0 where masked. With j = senders[i, m] and loss[a, b] of model a on client b's probe:
+
+        model="receiver": entry [i, m] = loss[i, j]; model="sender": entry [i, m] = loss[j, i].
+        """
+        if model not in ("receiver", "sender"):
+            raise unknown("model", model, ("receiver", "sender"))
+        own = torch.arange(self.num_clients)[:, None].expand_as(peers.mask)
+        senders = (own.T if peers.senders is None else peers.senders).to(own.device).where(peers.mask.cpu(), own)
+        data = senders if model == "receiver" else own
+        if bool((~probe.mask.any(1).cpu()[data] & peers.mask.cpu()).any()):
+            empty = ", ".join(self.names[i] for i in (~probe.mask.any(1)).nonzero().flatten().tolist())
+            raise InputError(
+                f"no images in the probe of: {empty}; expected one at least; probe another split or mask them"
+            )
+        if peers.senders is None:
+            losses = self._all_pairs(params, probe)
+            losses = losses if model == "receiver" else losses.T
+        else:
+            losses = self._columns(params, senders.to(self.device), probe, model)
+        return losses.to(peers.mask.device).where(peers.mask, 0)
+
+    def _all_pairs(self, params: Params, probe: Probe) -> Tensor:
+        """loss[i, j] of every model i on every client j's probe (K, K): each model sees the same pile of images."""
+        mask, executor = probe.mask, self._executor(params, {}, None)
+        index, targets = probe.index[mask].to(self.device), probe.targets[mask].to(self.device)
+        owner = mask.nonzero()[:, 0].to(self.device)
+        totals = self.inputs.new_zeros(self.num_clients, self.num_clients)
+        for part in self._chunks(len(index), executor, shared=True):
+            outputs = executor.forward(params, self.inputs[index[part]], shared=True)
+            labels = targets[part].expand(self.num_clients, -1)
+            totals.index_add_(1, owner[part], _losses(outputs, labels))
+        return totals / mask.sum(-1).to(self.device)
+
+    def _columns(self, params: Params, senders: Tensor, probe: Probe, model: str) -> Tensor:
+        """The same for a table (K, M), a column at a time: memory stays at one more copy of the parameters."""
+        mask, executor = probe.mask.to(self.device), self._executor(params, {}, None)
+        index, targets = probe.index.to(self.device), probe.targets.to(self.device)
+        columns = []
+        for chosen in senders.T:
+            rows = chosen if model == "receiver" else torch.arange(len(chosen), device=self.device)
+            models = params if model == "receiver" else {name: value[chosen] for name, value in params.items()}
+            total = self.inputs.new_zeros(len(chosen))
+            for part in self._chunks(index.shape[1], executor):
+                where = rows, part
+                losses = _losses(executor.forward(models, self.inputs[index[where]]), targets[where])
+                total += losses.where(mask[where], 0).sum(-1)
+            columns.append(total / mask[rows].sum(-1))
+        return torch.stack(columns, 1)
+
+
+def _losses(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Loss of every sample: outputs (K, B, C), labels (K, B) -> (K, B)."""
+    return F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)

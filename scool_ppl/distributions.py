@@ -1,0 +1,157 @@
+"""Discrete distributions whose log-density is linear in soft values, so that expectations are evaluations at moments.
+
+Under a mean-field q, E_q[log p(z | pi)] = log p(E[z] | exp E[log pi]) holds exactly when the log-density is linear in
+each argument's moments. torch's OneHotCategorical takes an argmax of its value and Bernoulli(z B z') the log of a sum;
+these two do neither.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.utils import lazy_property
+
+
+class _SoftOneHot(constraints.Constraint):
+    """Rows of the simplex: one-hot vectors and their averages."""
+
+    is_discrete = True
+    event_dim = 1
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= -1e-6).all(-1) & ((value.sum(-1) - 1).abs() < 1e-4)
+
+
+class _SoftBoolean(constraints.Constraint):
+    """Numbers from 0 to 1: Booleans and their averages."""
+
+    is_discrete = True
+    event_dim = 0
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value >= 0) & (value <= 1)
+
+
+class OneHot(TorchDistribution):
+    """A one-hot vector z over G categories: log p(z) = sum_g z_g log probs_g.
+
+    `probs` (..., G) is taken as it is, not renormalised, so that exp(E[log pi]) may stand for pi; `logits` (..., G) are
+    normalised. Samples always come from the normalised probabilities.
+    """
+
+    arg_constraints = {"probs": constraints.independent(constraints.nonnegative, 1), "logits": constraints.real_vector}
+    support = _SoftOneHot()
+    has_enumerate_support = False
+
+    def __init__(
+        self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
+    ) -> None:
+        if (probs is None) == (logits is None):
+            raise ValueError("OneHot got both or neither of probs and logits, expected exactly one of them")
+        if probs is not None:
+            self.probs = probs
+            shape = probs.shape
+        else:
+            assert logits is not None
+            self.logits = logits
+            shape = logits.shape
+        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+
+    @lazy_property
+    def probs(self) -> Tensor:
+        return self.logits.softmax(-1)
+
+    @lazy_property
+    def logits(self) -> Tensor:
+        return self.probs.log()
+
+    @property
+    def _normalised(self) -> Tensor:
+        return self.logits.log_softmax(-1)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> OneHot:
+        shape = torch.Size(batch_shape) + self.event_shape
+        if "probs" in self.__dict__:
+            return OneHot(probs=self.probs.expand(shape), validate_args=False)
+        return OneHot(logits=self.logits.expand(shape), validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        """E[z], the normalised probabilities."""
+        return self._normalised.exp()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        if "probs" in self.__dict__:
+            return torch.xlogy(value, self.probs).sum(-1)
+        return (value * self._normalised).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """-sum_g p_g log p_g, (...)."""
+        log_probs = self._normalised
+        return torch.special.entr(log_probs.exp()).sum(-1)
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
+        with torch.no_grad():
+            return torch.distributions.OneHotCategorical(logits=self.logits, validate_args=False).sample(sample_shape)
+
+
+class BlockBernoulli(TorchDistribution):
+    """An edge between blocks: log p(y) = y z_i' log(B) z_j + (1 - y) z_i' log(1 - B) z_j.
+
+    receiver (..., G) and sender (..., G) are one-hot block memberships (or their moments), B (G, G) holds probabilities
+    strictly between 0 and 1. For one-hot memberships this is Bernoulli(z_i' B z_j).
+    """
+
+    arg_constraints = {
+        "receiver": constraints.independent(constraints.nonnegative, 1),
+        "sender": constraints.independent(constraints.nonnegative, 1),
+        "B": constraints.unit_interval,
+    }
+    support = _SoftBoolean()
+    has_enumerate_support = False
+
+    def __init__(self, receiver: Tensor, sender: Tensor, B: Tensor, validate_args: bool | None = None) -> None:
+        if receiver.shape[-1] != B.shape[-2] or sender.shape[-1] != B.shape[-1]:
+            raise ValueError(
+                f"BlockBernoulli got memberships of {receiver.shape[-1]} and {sender.shape[-1]} blocks and B of shape "
+                f"{tuple(B.shape)}, expected B with one row per receiver block and one column per sender block"
+            )
+        self.receiver, self.sender, self.B = receiver, sender, B
+        batch_shape = torch.broadcast_shapes(receiver.shape[:-1], sender.shape[:-1])
+        super().__init__(batch_shape, validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> BlockBernoulli:
+        shape = torch.Size(batch_shape)
+        receiver = self.receiver.expand(shape + self.receiver.shape[-1:])
+        return BlockBernoulli(receiver, self.sender, self.B, validate_args=False)
+
+    def _between(self, matrix: Tensor) -> Tensor:
+        """z_i' M z_j for every pair, without a (..., G, G) tensor."""
+        return torch.einsum("...g,gh,...h->...", self.receiver, matrix.to(self.receiver), self.sender)
+
+    @property
+    def probs(self) -> Tensor:
+        return self._between(self.B).clamp(0, 1)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        return value * self._between(self.B.log()) + (1 - value) * self._between((-self.B).log1p())
+
+    def entropy(self) -> Tensor:
+        probs = self.probs
+        return torch.special.entr(probs) + torch.special.entr(1 - probs)
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
+        with torch.no_grad():
+            return torch.bernoulli(self.probs.expand(self._extended_shape(torch.Size(sample_shape))))

@@ -1,0 +1,273 @@
+"""MomentELBO, the exact bound of models that are linear in moments, and AutoMeanField, the guide that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import singledispatch
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.distributions.util import scale_and_mask
+from pyro.infer import ELBO
+from pyro.nn import PyroModule, PyroParam
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+from torch.distributions import biject_to
+
+from scool_ppl.distributions import BlockBernoulli, OneHot
+from scool_ppl.errors import InputError
+
+Program = Callable[..., Any]
+
+
+class LocalModule(PyroModule):
+    """A PyroModule that keeps its parameters to itself: nothing of it enters the global param store."""
+
+    def __init__(self, name: str = "") -> None:
+        with pyro.settings.context(module_local_params=True):
+            super().__init__(name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with pyro.settings.context(module_local_params=True):
+            return super().__call__(*args, **kwargs)
+
+
+@singledispatch
+def moment(fn: Any) -> Tensor | None:
+    """The value at which a linear log-density equals its expectation under `fn`; None where only a sample will do."""
+    return None
+
+
+@moment.register(dist.Bernoulli)
+@moment.register(OneHot)
+@moment.register(BlockBernoulli)
+@moment.register(dist.OneHotCategorical)
+def _mean(fn: Any) -> Tensor:
+    return fn.mean
+
+
+@moment.register(dist.Dirichlet)
+def _geometric_mean(fn: Any) -> Tensor:
+    """exp(E[log pi]), not renormalised, so that its logarithm is E[log pi]."""
+    return expected_log(fn.concentration).exp()
+
+
+@moment.register(dist.Independent)
+@moment.register(dist.MaskedDistribution)
+def _of_base(fn: Any) -> Tensor | None:
+    return moment(fn.base_dist)
+
+
+def expected_log(concentration: Tensor) -> Tensor:
+    """E[log pi] under Dirichlet(concentration): psi(gamma_g) - psi(sum_h gamma_h)."""
+    return concentration.digamma() - concentration.sum(-1, keepdim=True).digamma()
+
+
+def factor(kind: str, parameter: Tensor) -> Any:
+    """The exponential-family factor of a site from its parameter: logits, or the concentration of a Dirichlet."""
+    if kind == "dirichlet":
+        return dist.Dirichlet(parameter)
+    return OneHot(logits=parameter) if kind == "one-hot" else dist.Bernoulli(logits=parameter)
+
+
+def latent_sites(trace: poutine.Trace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The unobserved sample sites of a trace, in order, without plates."""
+    for name, site in trace.iter_stochastic_nodes():
+        if not site_is_subsample(site) and not site["infer"].get("is_auxiliary"):
+            yield name, site
+
+
+def site_value(site: dict[str, Any]) -> Tensor:
+    """What a guide's site contributes to the model: its moment, else its sample."""
+    mean = moment(site["fn"])
+    return site["value"] if mean is None else mean
+
+
+@contextmanager
+def soft_values() -> Iterator[None]:
+    """Lets stock distributions score moments, which need not lie in their support, e.g. 0.3 for a Bernoulli."""
+    with pyro.validation_enabled(False):
+        yield
+
+
+def score(model: Program, values: dict[str, Tensor], *args: Any, **kwargs: Any) -> tuple[Tensor, poutine.Trace]:
+    """log p(values), the log joint with every latent of `model` set to `values`, and the trace it came from."""
+    with soft_values():
+        trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)
+        for name, site in trace.nodes.items():
+            if site["type"] != "sample" or site_is_subsample(site):
+                continue
+            if isinstance(site["fn"], dist.OneHotCategorical | dist.Categorical):
+                raise InputError(
+                    f"site '{name}' is {type(site['fn']).__name__}, whose log-density is not linear in soft values; "
+                    "use scool_ppl.OneHot"
+                )
+            if not site["is_observed"] and not isinstance(site["fn"], dist.Delta):
+                raise InputError(f"site '{name}' of the model is missing in the guide; sample it there too")
+        return trace.log_prob_sum(), trace
+
+
+class MomentELBO(ELBO):
+    """The exact evidence lower bound H = E_q[log p] - E_q[log q] of models that are linear in their moments.
+
+    Runs the guide, replaces each discrete or Dirichlet sample by its moment, scores the model at those values and adds
+    the entropies under the sites' masks and scales. Continuous sites keep their reparameterised sample: exact in Y
+    given x, unbiased in x. No sampling of discrete sites and no enumeration. `loss` is -H, as in every Pyro ELBO.
+    """
+
+    def bound(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> Tensor:
+        """H, differentiable in the parameters of model and guide; averaged over `num_particles` runs."""
+        total = sum(self._particle(model, guide, *args, **kwargs) for _ in range(self.num_particles))
+        return torch.as_tensor(total / self.num_particles)
+
+    def _particle(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> Tensor:
+        model_trace, guide_trace = self._get_trace(model, guide, args, kwargs)
+        entropy = torch.zeros(())
+        for name, site in latent_sites(guide_trace):
+            fn = site["fn"]
+            if isinstance(fn, dist.Delta):
+                continue
+            if moment(fn) is None and not fn.has_rsample:
+                raise InputError(f"site '{name}' of the guide is {type(fn).__name__}: no moment and no rsample")
+            term = -fn.log_prob(site["value"]) if moment(fn) is None else fn.entropy()
+            entropy = entropy + scale_and_mask(term, scale=site["scale"], mask=site["mask"]).sum()
+        return model_trace.log_prob_sum() + entropy
+
+    def _get_trace(self, model: Program, guide: Program, args: Any, kwargs: Any) -> tuple[poutine.Trace, poutine.Trace]:
+        """The guide's run, and the model's run at the guide's moments (samples where there is no moment)."""
+        guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+        values = {name: site_value(site) for name, site in latent_sites(guide_trace)}
+        return score(model, values, *args, **kwargs)[1], guide_trace
+
+    def differentiable_loss(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> Tensor:
+        return -self.bound(model, guide, *args, **kwargs)
+
+    def loss(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
+        with torch.no_grad():
+            return -float(self.bound(model, guide, *args, **kwargs))
+
+    def loss_and_grads(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
+        loss = self.differentiable_loss(model, guide, *args, **kwargs)
+        if loss.requires_grad:
+            loss.backward()
+        return float(loss.detach())
+
+
+class AutoMeanField(LocalModule):
+    """q = product over the model's sites: Bernoulli, one-hot, Dirichlet, or a diagonal normal for continuous ones.
+
+    A Pyro guide like any other: it can be traced, rendered, sampled and given to SVI. Parameters are created at the
+    first call, from the model's own sites, and named `Y_logits`, `z_logits`, `pi_concentration`, `x_loc`, `x_scale`.
+    """
+
+    def __init__(self, model: Program) -> None:
+        super().__init__()
+        self._model = (model,)  # in a tuple, so that the model does not become a submodule
+        self._frames: dict[str, list[Any]] = {}
+        self._masks: dict[str, Any] = {}
+        self._kinds: dict[str, str] = {}
+        self._supports: dict[str, Any] = {}
+        self._signature: object = None
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The latent sites of the model, in its order; empty before the first call."""
+        return tuple(self._kinds)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What each factor is: "bernoulli", "one-hot", "dirichlet" or "normal"."""
+        return dict(self._kinds)
+
+    def mask(self, name: str) -> Any:
+        """The mask of a site, None where everything counts."""
+        return self._masks[name]
+
+    def parameter_name(self, name: str) -> str:
+        """The name of the one parameter of a Bernoulli, one-hot or Dirichlet factor."""
+        return name.replace(".", "_") + ("_concentration" if self._kinds[name] == "dirichlet" else "_logits")
+
+    def setup(self, *args: Any, **kwargs: Any) -> None:
+        """Read sites, plates and masks off one run of the model; parameters that fit already are kept."""
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            trace = poutine.block(poutine.trace(self._model[0]).get_trace)(*args, **kwargs)
+        self._frames, self._masks, self._supports, self._kinds = {}, {}, {}, {}
+        for name, site in latent_sites(trace):
+            fn = site["fn"]
+            if isinstance(fn, dist.Delta):
+                continue
+            self._frames[name] = sorted(site["cond_indep_stack"], key=lambda frame: frame.dim)
+            self._masks[name] = site["mask"]
+            self._create(name, fn, site["value"])
+        self._signature = args[0] if args else None
+
+    def _create(self, name: str, fn: Any, value: Tensor) -> None:
+        while isinstance(fn, dist.MaskedDistribution | dist.Independent):
+            fn = fn.base_dist
+        zeros = torch.zeros_like(value)
+        if isinstance(fn, dist.OneHotCategorical | dist.Categorical):
+            raise InputError(
+                f"site '{name}' is {type(fn).__name__}, whose log-density is not linear; use scool_ppl.OneHot"
+            )
+        if isinstance(fn, dist.Bernoulli | BlockBernoulli | OneHot):
+            self._kinds[name] = "one-hot" if isinstance(fn, OneHot) else "bernoulli"
+            self._parameter(self.parameter_name(name), zeros, dist.constraints.real)
+        elif isinstance(fn, dist.Dirichlet):
+            self._kinds[name] = "dirichlet"
+            self._parameter(self.parameter_name(name), zeros + 1, dist.constraints.softplus_positive)
+        elif fn.has_rsample:
+            self._kinds[name] = "normal"
+            self._supports[name] = fn.support
+            prefix = name.replace(".", "_")
+            start = biject_to(fn.support).inv(value)
+            self._parameter(f"{prefix}_loc", start, dist.constraints.real)
+            self._parameter(f"{prefix}_scale", torch.full_like(start, 0.1), dist.constraints.softplus_positive)
+        else:
+            raise InputError(f"site '{name}' is {type(fn).__name__}: no automatic guide fits; write `guide` yourself")
+
+    def _parameter(self, name: str, value: Tensor, constraint: Any) -> None:
+        current = getattr(self, name, None)
+        if current is None or current.shape != value.shape:
+            setattr(self, name, PyroParam(value.clone(), constraint=constraint))
+
+    def distribution(self, name: str) -> Any:
+        """The factor q(name), as a distribution."""
+        if self._kinds[name] != "normal":
+            return factor(self._kinds[name], getattr(self, self.parameter_name(name)))
+        prefix = name.replace(".", "_")
+        normal = dist.Normal(getattr(self, f"{prefix}_loc"), getattr(self, f"{prefix}_scale"))
+        if self._supports[name] is not dist.constraints.real:
+            normal = dist.TransformedDistribution(normal, biject_to(self._supports[name]))
+        depth = -self._frames[name][0].dim if self._frames[name] else 0
+        return normal.to_event(len(normal.batch_shape) - depth)
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        if not self._kinds or (args and args[0] is not self._signature):
+            self.setup(*args, **kwargs)
+        frames = {frame.name: frame for stack in self._frames.values() for frame in stack}
+        plates = {name: pyro.plate(name, frame.size, dim=frame.dim) for name, frame in sorted(frames.items())}
+        values = {}
+        for name, stack in self._frames.items():
+            with ExitStack() as contexts:
+                for frame in stack:
+                    contexts.enter_context(plates[frame.name])
+                if self._masks[name] is not None:
+                    contexts.enter_context(poutine.mask(mask=self._masks[name]))
+                values[name] = pyro.sample(name, self.distribution(name))
+        return values
+
+    def values(self) -> dict[str, Tensor]:
+        """The parameters of q as plain tensors, name -> constrained value: what a state keeps."""
+        return {name: getattr(self, name).detach().clone() for name, _ in self.named_pyro_params()}
+
+    def load(self, values: dict[str, Tensor]) -> None:
+        """Set the parameters that fit by name and shape; the others keep their start."""
+        for name, value in values.items():
+            current = getattr(self, name, None)
+            if current is not None and current.shape == value.shape:
+                setattr(self, name, value)

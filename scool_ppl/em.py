@@ -1,0 +1,264 @@
+"""The EM driver: train, look, infer, mix, for any cooperation model."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from scool_ppl.batches import Params
+from scool_ppl.clients import Clients, Evaluation, Trained
+from scool_ppl.errors import InputError
+from scool_ppl.estep import EStep, NaturalGradient, Posterior
+from scool_ppl.evidence import Evidence
+from scool_ppl.graph import CooperationGraph
+from scool_ppl.likelihoods import Likelihood
+from scool_ppl.mixing import Mixing
+from scool_ppl.peers import All, PeerPolicy, Peers
+from scool_ppl.priors import GraphPrior, Joint
+from scool_ppl.progress import tracked
+from scool_ppl.randomness import generator
+from scool_ppl.records import Row, history_row
+from scool_ppl.runs import Run
+
+
+class CooperationModel(NamedTuple):
+    """One choice of each part: who may cooperate, what the evidence says of it, and what is done with the answer."""
+
+    prior: GraphPrior
+    likelihood: Likelihood
+    mixing: Mixing
+    peers: PeerPolicy = All()
+    e_step: EStep = NaturalGradient()
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long clients train: `warmup_epochs` in the first round, before the graph is first looked at, then
+    `local_epochs` a round; with `local_steps`, that many batches a round instead.
+    """
+
+    local_epochs: int = 5
+    warmup_epochs: int = 40
+    local_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.local_epochs < 0 or self.warmup_epochs < 0 or (self.local_steps is not None and self.local_steps < 1):
+            raise InputError(
+                f"local_epochs={self.local_epochs}, warmup_epochs={self.warmup_epochs}, "
+                f"local_steps={self.local_steps}: expected epochs of at least 0 and steps of at least 1"
+            )
+
+    def epochs(self, round: int) -> int:
+        """Epochs of a round, counted from 0."""
+        return self.warmup_epochs if round == 0 else self.local_epochs
+
+
+class EMState(NamedTuple):
+    """Everything needed to continue; data only."""
+
+    params: Params
+    """theta^t, name -> (K, ...)."""
+    start: Params
+    """theta^0."""
+    optimizer: Params
+    """Buffers of the clients' optimisers."""
+    moments: dict[str, Tensor]
+    """E_q of each site after the last round: "Y" is the graph (K, M); empty before the first."""
+    q: dict[str, Tensor]
+    """Parameters of the guide."""
+    prior: dict[str, Tensor]
+    """Parameters of the prior."""
+    peers: Peers | None
+    """The candidates of the last round."""
+    round: int
+    seed: int
+
+
+class EMInfo(NamedTuple):
+    """What a round did; nothing in it is needed to continue."""
+
+    elbo: float
+    """The bound on log P(D, Y, Z) after the E-step; rises within a round."""
+    loss: float
+    """Mean training loss of the clients; falls."""
+    trained: Params
+    """theta^{t+1/2}: the networks after local training, before mixing."""
+    bytes_received: Tensor
+    """(K,) what each client would receive in this round."""
+    bytes_sent: Tensor
+    """(K,) what each client would send."""
+    seconds: dict[str, float]
+    """Time of each verb: train, look, infer, mix."""
+
+
+class Fit(NamedTuple):
+    """The result of `EM.fit`."""
+
+    graph: CooperationGraph
+    history: list[Row]
+    state: EMState
+    evaluation: Evaluation
+    """The mixed networks on the clients' test data."""
+    trained: Evaluation
+    """The same for the locally trained networks, before mixing."""
+
+
+@dataclass
+class _Clock:
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, verb: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.seconds[verb] = time.perf_counter() - begin
+
+
+class EM:
+    """Alternates Pyro inference of the graph with training of the clients.
+
+    One round raises the bound H(q, Phi) = E_q log P(D, theta, Y, Z) - E_q log q(Y, Z): in q (infer), then in the
+    networks (mix, and the next round's train). The model's prior is copied: two EMs never share state.
+    """
+
+    def __init__(
+        self, model: CooperationModel, clients: Clients, schedule: Schedule | None = None, *, seed: int = 0
+    ) -> None:
+        if model.prior.num_clients != clients.num_clients:
+            raise InputError(
+                f"the model is for {model.prior.num_clients} clients, the federation has {clients.num_clients}; "
+                f"build the model with num_clients={clients.num_clients}"
+            )
+        # float64 for the graph: bounds are compared across sweeps, and K x K numbers are cheap beside the networks.
+        self.model = model._replace(prior=copy.deepcopy(model.prior).double())
+        self.clients = clients
+        self.schedule = schedule or Schedule()
+        self.seed = seed
+        self._prior_start = self.model.prior.state()
+
+    def init(self) -> EMState:
+        """The state before the first round."""
+        params = self.clients.init(self.seed)
+        return EMState(params, params, {}, {}, {}, self._prior_start, None, 0, self.seed)
+
+    def step(self, state: EMState) -> tuple[EMState, EMInfo]:
+        """One round: train, look, infer, mix."""
+        clock = _Clock()
+        with clock("train"):
+            trained = self.train(state)
+        with clock("look"):
+            evidence, joint = self.look(state, trained.params)
+        with clock("infer"):
+            posterior, prior = self.infer(state, evidence, joint)
+        with clock("mix"):
+            params = self.mix(state, trained.params, posterior, evidence.peers)
+        received, sent = self._traffic(posterior.moments["Y"], evidence.peers)
+        info = EMInfo(
+            posterior.elbo, float(trained.loss.nanmean()), trained.params, received, sent, dict(clock.seconds)
+        )
+        state = EMState(
+            params=params,
+            start=state.start,
+            optimizer=trained.optimizer_state,
+            moments=posterior.moments,
+            q=posterior.q,
+            prior=prior,
+            peers=evidence.peers,
+            round=state.round + 1,
+            seed=state.seed,
+        )
+        return state, info
+
+    def train(self, state: EMState) -> Trained:
+        """theta^t -> theta^{t+1/2}: local epochs on own data."""
+        return self.clients.train(
+            state.params,
+            state.optimizer,
+            epochs=self.schedule.epochs(state.round),
+            steps=self.schedule.local_steps,
+            seed=state.seed,
+            round=state.round,
+        )
+
+    def look(self, state: EMState, trained: Params) -> tuple[Evidence, Joint]:
+        """The round's candidates and what they show, scored by the likelihood."""
+        peers = self.model.peers(
+            state.peers,
+            state.moments.get("Y"),
+            num_clients=self.clients.num_clients,
+            includes_self=self.model.prior.includes_self,
+            round=state.round,
+        )
+        evidence = Evidence(self.clients, state.params, trained, state.start, peers, seed=state.seed, round=state.round)
+        return evidence, Joint(self.model.prior, self.model.likelihood(evidence).double())
+
+    def infer(self, state: EMState, evidence: Evidence, joint: Joint) -> tuple[Posterior, dict[str, Tensor]]:
+        """q(Y, Z) and the prior's parameters: Pyro changes the EM's own copy of the prior, the state gets its values."""
+        self.model.prior.load_state_dict(state.prior)
+        random = generator(state.seed, "infer", state.round)
+        posterior = self.model.e_step(joint, evidence, state.q, random)
+        return posterior, self.model.prior.state()
+
+    def mix(self, state: EMState, trained: Params, posterior: Posterior, peers: Peers) -> Params:
+        """theta^{t+1} from theta^t, theta^{t+1/2} and w = E_q[Y]."""
+        with torch.no_grad():
+            return self.model.mixing(state.params, trained, posterior.moments["Y"], peers)
+
+    def _traffic(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Tensor]:
+        """Bytes per client: one network for every other client looked at, or used where nothing is looked at."""
+        moved = peers.mask if self.model.likelihood.looks else peers.mask & (weights > 0)
+        moved = peers.dense(moved.double()).fill_diagonal_(0) * self.clients.bytes_per_model
+        return moved.sum(1), moved.sum(0)
+
+    def graph(self, state: EMState, evaluation: Evaluation | None = None) -> CooperationGraph:
+        """The graph of a state, with what is known of its clients."""
+        if state.peers is None:
+            raise InputError("the state is from before the first round, there is no graph yet; call step first")
+        federation = self.clients.federation
+        return CooperationGraph(
+            weights=state.moments["Y"],
+            names=self.clients.names,
+            peers=state.peers,
+            kind=self.model.prior.kind,
+            memberships=state.moments.get("z"),
+            groups=federation.groups,
+            accuracy=None if evaluation is None else evaluation.accuracy,
+            samples=federation.sizes("train"),
+        )
+
+    def fit(
+        self,
+        rounds: int = 20,
+        *,
+        state: EMState | None = None,
+        run: str | os.PathLike[str] | Run | None = None,
+        progress: bool = True,
+        callbacks: Sequence[Callable[[EMState, EMInfo, Row], None]] = (),
+    ) -> Fit:
+        """Run `rounds` rounds; `run` is a new folder or a Run, which records them. Callbacks see every round."""
+        if rounds < 1:
+            raise InputError(f"rounds is {rounds}, expected at least 1")
+        folder = Run.create(run) if isinstance(run, str | os.PathLike) else run
+        state = self.init() if state is None else state
+        history: list[Row] = []
+        with tracked(rounds, enabled=progress) as report:
+            for _ in range(rounds):
+                state, info = self.step(state)
+                mixed, trained = self.clients.evaluate(state.params), self.clients.evaluate(info.trained)
+                graph = self.graph(state, mixed)
+                row = history_row(state.round, info, mixed, trained, graph.score(self.clients.federation.truth))
+                history.append(row)
+                report(row)
+                if folder is not None:
+                    folder.record(row, graph)
+                for callback in callbacks:
+                    callback(state, info, row)
+        return Fit(graph, history, state, mixed, trained)

@@ -1,0 +1,295 @@
+"""Federation: one flat tensor of inputs, one of targets, and an index list per client for each split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from scool_ppl.datasets import (
+    SPLITS,
+    ArrayLike,
+    Arrays,
+    float_tensor,
+    fractions,
+    load_dataset,
+    long_tensor,
+    read_items,
+    read_npz,
+    rows_per_client,
+    split_codes,
+    write_npz,
+)
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.federation_checks import DEFAULT_FEDERATION, check, parse
+from scool_ppl.options import parse_options
+from scool_ppl.partition import RECIPES, Partition, Pool
+from scool_ppl.randomness import generator
+
+__all__ = ["DEFAULT_FEDERATION", "Federation", "load_federation"]
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Who has which data: K clients' rows of inputs (N, ...) float32 and targets (N,) long, never copied per client.
+
+    train, validation, test: K long index lists each; held-out rows may be shared, training rows belong to one client.
+    relabel: (K, C) long, client i calls class c relabel[i, c]. groups: the true group of each client.
+    truth: (K, K) true graph [receiver, sender], zero diagonal; from groups when these are given and it is not.
+    """
+
+    inputs: Tensor = field(repr=False)
+    targets: Tensor = field(repr=False)
+    train: tuple[Tensor, ...] = field(repr=False)
+    validation: tuple[Tensor, ...] = field(repr=False)
+    test: tuple[Tensor, ...] = field(repr=False)
+    names: tuple[str, ...]
+    num_classes: int
+    relabel: Tensor | None = field(default=None, repr=False)
+    groups: tuple[int, ...] | None = None
+    truth: Tensor | None = field(default=None, repr=False)
+    spec: str = ""
+
+    def __post_init__(self) -> None:
+        if self.truth is None and self.groups is not None:
+            group = torch.tensor(self.groups)
+            object.__setattr__(self, "truth", (group[:, None] == group).float().fill_diagonal_(0))
+        check(self)
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.names)
+
+    def labels(self, client: int, indices: Tensor) -> Tensor:
+        """Targets of these rows as the client calls them."""
+        targets = self.targets[indices]
+        return targets if self.relabel is None else self.relabel[client][targets]
+
+    def label_counts(self, split: str = "train") -> Tensor:
+        """(K, C) long: images of each class that each client has in a split, in the client's own labels."""
+        rows = enumerate(self._lists(split))
+        return torch.stack([torch.bincount(self.labels(i, own), minlength=self.num_classes) for i, own in rows])
+
+    def class_mask(self) -> Tensor:
+        """(K, C) bool: the classes of each client's task, in any of its parts."""
+        return sum(self.label_counts(split) for split in ("train", "validation", "test")) > 0  # type: ignore[return-value]
+
+    def classes(self, client: int) -> Tensor:
+        """The classes of a client's task, in any of its parts, ascending."""
+        return self.class_mask()[client].nonzero().flatten()
+
+    def sizes(self, split: str = "train") -> Tensor:
+        """(K,) long: rows per client."""
+        return torch.tensor([len(rows) for rows in self._lists(split)])
+
+    def select(self, clients: Sequence[int]) -> Federation:
+        """The federation of these clients in this order, on the same tensors; its spec is empty, as it has none."""
+        chosen = [int(client) for client in clients]
+        for client in chosen:
+            if not 0 <= client < self.num_clients:
+                raise InputError(f"select was given client {client}, expected 0 to {self.num_clients - 1}")
+        return Federation(
+            inputs=self.inputs,
+            targets=self.targets,
+            train=tuple(self.train[i] for i in chosen),
+            validation=tuple(self.validation[i] for i in chosen),
+            test=tuple(self.test[i] for i in chosen),
+            names=tuple(self.names[i] for i in chosen),
+            num_classes=self.num_classes,
+            relabel=None if self.relabel is None else self.relabel[chosen],
+            groups=None if self.groups is None else tuple(self.groups[i] for i in chosen),
+            truth=None if self.truth is None else self.truth[chosen][:, chosen],
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        inputs: ArrayLike,
+        targets: ArrayLike,
+        clients: ArrayLike,
+        *,
+        split: ArrayLike | None = None,
+        validation: float = 0.2,
+        test: float = 0.2,
+        seed: int = 0,
+        names: Sequence[str] | None = None,
+        groups: ArrayLike | None = None,
+        truth: ArrayLike | None = None,
+        num_classes: int | None = None,
+        spec: str = "",
+    ) -> Federation:
+        """Rows divided by their owner. clients: (N,) ids, taken in ascending order, or K index lists.
+
+        split: (N,) of 0 train, 1 validation, 2 test; without it, seeded fractions of every client's rows.
+        """
+        x, y = float_tensor(inputs, "inputs"), long_tensor(targets, "targets")
+        count = x.shape[0] if x.ndim else 0
+        lists, ids = rows_per_client(clients, count)
+        labels = tuple(str(name) for name in names) if names is not None else tuple(f"client {i}" for i in ids)
+        if len(labels) != len(lists):
+            raise InputError(f"{len(labels)} names for {len(lists)} clients, expected one name a client")
+        if num_classes is None:
+            num_classes = 1 + int(y.max()) if y.numel() else 0
+        if split is None:
+            parts = [fractions(rows, validation, test, seed, name) for rows, name in zip(lists, labels, strict=True)]
+        else:
+            codes = split_codes(split, count)
+            parts = [[rows[codes[rows] == code] for code in range(len(SPLITS))] for rows in lists]
+        return cls(
+            inputs=x,
+            targets=y,
+            train=tuple(part[0] for part in parts),
+            validation=tuple(part[1] for part in parts),
+            test=tuple(part[2] for part in parts),
+            names=labels,
+            num_classes=num_classes,
+            groups=None if groups is None else tuple(long_tensor(groups, "groups").flatten().tolist()),
+            truth=None if truth is None else float_tensor(truth, "truth"),
+            spec=spec,
+        )
+
+    @classmethod
+    def from_datasets(
+        cls,
+        datasets: Sequence[Dataset[Any]],
+        *,
+        validation: float = 0.2,
+        test: float = 0.2,
+        seed: int = 0,
+        names: Sequence[str] | None = None,
+        groups: ArrayLike | None = None,
+        truth: ArrayLike | None = None,
+        num_classes: int | None = None,
+    ) -> Federation:
+        """One map-style Dataset of (input, label) items per client, split by seeded fractions."""
+        parts = [read_items(dataset, f"dataset {client}") for client, dataset in enumerate(datasets)]
+        shapes = sorted({tuple(inputs.shape[1:]) for inputs, _ in parts})
+        if len(shapes) != 1:
+            raise InputError(f"the datasets have inputs of shapes {shapes}, expected one shape; resize or crop them")
+        return cls.from_arrays(
+            torch.cat([inputs for inputs, _ in parts]),
+            torch.cat([targets for _, targets in parts]),
+            torch.arange(len(parts)).repeat_interleave(torch.tensor([len(targets) for _, targets in parts])),
+            validation=validation,
+            test=test,
+            seed=seed,
+            names=names,
+            groups=groups,
+            truth=truth,
+            num_classes=num_classes,
+        )
+
+    @classmethod
+    def from_npz(cls, path: str | Path, *, validation: float = 0.2, test: float = 0.2, seed: int = 0) -> Federation:
+        """Read the format of `save_npz`; the fractions are used when there is no array `split`."""
+        arrays = read_npz(path)
+        classes = arrays.get("num_classes")
+        try:
+            return cls.from_arrays(
+                arrays["inputs"],
+                arrays["targets"],
+                arrays["client"],
+                split=arrays.get("split"),
+                validation=validation,
+                test=test,
+                seed=seed,
+                names=arrays["names"].flatten().tolist() if "names" in arrays else None,
+                groups=arrays.get("groups"),
+                truth=arrays.get("truth"),
+                num_classes=None if classes is None else int(long_tensor(classes, "num_classes").sum()),
+                spec=str(path),
+            )
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+
+    def save_npz(self, path: str | Path) -> None:
+        """Write an .npz that numpy reads without pickle; a row for every image of every client.
+
+        inputs (N, ...) float32, targets (N,) int64 as the owner calls them, client (N,) the owner 0 to K - 1, optional
+        split (N,) 0 train, 1 validation, 2 test, names (K,), groups (K,), truth (K, K), num_classes (). A held-out
+        image that several clients share becomes a row for each.
+        """
+        lists = [rows for own in zip(self.train, self.validation, self.test, strict=True) for rows in own]
+        sizes = torch.tensor([len(rows) for rows in lists])
+        owner = torch.arange(self.num_clients).repeat_interleave(len(SPLITS))
+        arrays = {
+            "inputs": self.inputs[torch.cat(lists)],
+            "targets": torch.cat([self.labels(int(i), rows) for i, rows in zip(owner, lists, strict=True)]),
+            "client": owner.repeat_interleave(sizes),
+            "split": torch.arange(len(SPLITS)).repeat(self.num_clients).repeat_interleave(sizes),
+            "num_classes": torch.tensor(self.num_classes),
+        }
+        if self.groups is not None:
+            arrays["groups"] = torch.tensor(self.groups)
+        if self.truth is not None:
+            arrays["truth"] = self.truth
+        written = {name: values.cpu().numpy() for name, values in arrays.items()}
+        write_npz(path, {**written, "names": np.array(self.names)})
+
+    def _lists(self, split: str) -> tuple[Tensor, ...]:
+        if split not in SPLITS:
+            raise unknown("split", split, SPLITS)
+        return {"train": self.train, "validation": self.validation, "test": self.test}[split]
+
+
+def load_federation(
+    spec: str,
+    *,
+    seed: int = 0,
+    data_root: str | Path | None = None,
+    download: bool = False,
+    clients: int | None = None,
+) -> Federation:
+    """The federation of `recipe:dataset:key=value,...`, of a dataset's name alone, or of a path ending in .npz.
+
+    A name alone means the recipe and options of `DEFAULT_FEDERATION`; `clients` overrides the option of that name.
+    """
+    if spec.endswith(".npz"):
+        federation = Federation.from_npz(spec, seed=seed)
+        if clients not in (None, federation.num_clients):
+            raise InputError(
+                f"{spec} has {federation.num_clients} clients, not {clients}; leave the number out, or use select"
+            )
+        return federation
+    recipe, dataset, text = parse(spec)
+    pairs = filter(None, text.split(","))
+    options = parse_options(f"option of recipe {recipe}", pairs, RECIPES[recipe], hidden=("pool",))
+    if clients is not None:
+        options["clients"] = clients
+    arrays = load_dataset(dataset, data_root, download)
+    pool = Pool(arrays.targets_train, arrays.targets_test, arrays.num_classes, generator(seed, "federation"))
+    written = ",".join(f"{name}={'none' if value is None else value}" for name, value in options.items())
+    return _assemble(arrays, RECIPES[recipe](pool, **options), ":".join(filter(None, (recipe, dataset, written))))
+
+
+def _assemble(arrays: Arrays, partition: Partition, spec: str) -> Federation:
+    """A federation that keeps only the rows that someone uses, pool first, held-out images after it."""
+    pool, held_out = (
+        torch.zeros(len(targets), dtype=torch.bool) for targets in (arrays.targets_train, arrays.targets_test)
+    )
+    for rows in partition.train + partition.validation:
+        pool[rows] = True
+    # Clients may share one list of held-out images: they go on sharing it, so it costs memory once.
+    lists = {id(rows): rows for rows in partition.test}
+    for rows in lists.values():
+        held_out[rows] = True
+    place, place_held_out = pool.cumsum(0) - 1, pool.sum() + held_out.cumsum(0) - 1
+    moved = {key: place_held_out[rows] for key, rows in lists.items()}
+    return Federation(
+        inputs=torch.cat([arrays.inputs_train[pool], arrays.inputs_test[held_out]]),
+        targets=torch.cat([arrays.targets_train[pool], arrays.targets_test[held_out]]),
+        train=tuple(place[rows] for rows in partition.train),
+        validation=tuple(place[rows] for rows in partition.validation),
+        test=tuple(moved[id(rows)] for rows in partition.test),
+        names=tuple(f"client {client}" for client in range(len(partition.train))),
+        num_classes=arrays.num_classes,
+        relabel=partition.relabel,
+        groups=partition.groups,
+        spec=spec,
+    )

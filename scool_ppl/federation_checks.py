@@ -1,0 +1,127 @@
+"""What a federation must be, and what the text that names one must say; whatever else is found is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from scool_ppl.datasets import DATASETS, SPLITS
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.partition import RECIPES
+
+if TYPE_CHECKING:
+    from scool_ppl.federation import Federation
+
+DEFAULT_FEDERATION = "permuted:digits:clients=20,groups=4,train=50"
+_DEFAULT_RECIPE, _, _DEFAULT_OPTIONS = DEFAULT_FEDERATION.split(":")
+
+
+def parse(spec: str) -> tuple[str, str, str]:
+    """Recipe, dataset and options of a spec; the names are checked before any data is read."""
+    parts = spec.strip().split(":")
+    if len(parts) > 3 or (len(parts) == 1 and parts[0] in RECIPES):
+        raise InputError(f"federation '{spec}', expected recipe:dataset:key=value,...; e.g. {DEFAULT_FEDERATION}")
+    if len(parts) == 1:
+        parts = [_DEFAULT_RECIPE, parts[0], _DEFAULT_OPTIONS]
+    recipe, dataset, text = (*parts, "")[:3]
+    if recipe not in RECIPES:
+        raise unknown("recipe", recipe, RECIPES)
+    if dataset not in DATASETS:
+        raise unknown("dataset", dataset, DATASETS)
+    return recipe, dataset, text
+
+
+def check(federation: Federation) -> None:
+    """Refuse arrays, clients or splits that make no federation, in this order."""
+    _check_arrays(federation)
+    _check_clients(federation)
+    _check_splits(federation)
+
+
+def _check_arrays(federation: Federation) -> None:
+    """One finite float32 input and one label in range for each row."""
+    inputs, targets, classes = federation.inputs, federation.targets, federation.num_classes
+    if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):
+        raise InputError("inputs and targets are not both tensors, expected tensors; use Federation.from_arrays")
+    if inputs.dtype != torch.float32 or inputs.ndim < 2:
+        shape = tuple(inputs.shape)
+        raise InputError(f"inputs are {inputs.dtype} of shape {shape}, expected float32 (N, ...); convert or reshape")
+    if targets.dtype != torch.long or targets.shape != inputs.shape[:1]:
+        raise InputError(
+            f"targets are {targets.dtype} of shape {tuple(targets.shape)}, expected int64 ({len(inputs)},): one label "
+            "for each input"
+        )
+    finite = inputs.isfinite()
+    if not finite.all():
+        row = int(finite.flatten(1).all(1).logical_not().nonzero()[0])
+        raise InputError(f"input {row} holds NaN or infinity, expected finite numbers; remove or repair the row")
+    if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < classes:
+        low, high = int(targets.min()), int(targets.max())
+        raise InputError(f"targets run from {low} to {high}, expected 0 to {classes - 1}; renumber, or set num_classes")
+
+
+def _check_clients(federation: Federation) -> None:
+    """Names, relabelling, groups and truth fit the number of clients."""
+    names, count, classes = federation.names, federation.num_clients, federation.num_classes
+    if count == 0:
+        raise InputError("the federation has no clients, expected at least one")
+    repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) != count else []
+    if repeated or "" in names:
+        raise InputError(f"names {repeated or ['']} are repeated or empty, expected a different name for each client")
+    for split in SPLITS:
+        if len(federation._lists(split)) != count:
+            found = len(federation._lists(split))
+            raise InputError(f"{split} has {found} index lists for {count} clients, expected one for each")
+    if federation.groups is not None and len(federation.groups) != count:
+        raise InputError(f"{len(federation.groups)} groups for {count} clients, expected one for each")
+    truth, relabel = federation.truth, federation.relabel
+    if truth is not None:
+        if truth.shape != (count, count):
+            raise InputError(f"truth has shape {tuple(truth.shape)}, expected ({count}, {count}): [receiver, sender]")
+        if not truth.is_floating_point() or not truth.isfinite().all() or (truth < 0).any() or truth.diagonal().any():
+            raise InputError("truth must be finite floating-point weights from 0 up with a zero diagonal; correct it")
+    if relabel is not None:
+        if relabel.dtype != torch.long or relabel.shape != (count, classes):
+            found_shape = tuple(relabel.shape)
+            raise InputError(f"relabel is {relabel.dtype} {found_shape}, expected int64 ({count}, {classes})")
+        if int(relabel.min()) < 0 or int(relabel.max()) >= classes:
+            raise InputError(f"relabel holds labels outside 0 to {classes - 1}; use labels in that range")
+
+
+def _check_splits(federation: Federation) -> None:
+    """Rows exist, nobody trains on another's training rows, and no row that is trained on is held out by anyone."""
+    count = len(federation.inputs)
+    for split in SPLITS:
+        lists = federation._lists(split)
+        for client, rows in {id(rows): (i, rows) for i, rows in enumerate(lists)}.values():
+            who = f"{split} rows of {federation.names[client]}"
+            if not isinstance(rows, Tensor) or rows.dtype != torch.long or rows.ndim != 1:
+                kind = f"{rows.dtype} {tuple(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__
+                raise InputError(f"{who} are {kind}, expected an int64 index list; use Federation.from_arrays")
+            if len(rows) == 0 and split == "train":
+                raise InputError(f"{federation.names[client]} has no training data, expected at least one row; drop it")
+            if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < count:
+                raise InputError(f"{who} run from {int(rows.min())} to {int(rows.max())}, expected 0 to {count - 1}")
+            # Recipes give ascending lists: sorting thousands of long ones to find no copy takes seconds.
+            if not (rows[1:] > rows[:-1]).all() and len(rows.unique()) != len(rows):
+                raise InputError(f"{who} name a row twice, expected different rows; remove the copy")
+    trained_on = torch.zeros(count, dtype=torch.bool)
+    for client, rows in enumerate(federation.train):
+        _refuse(federation, client, rows[trained_on[rows]], "trains on", "another client trains on it")
+        trained_on[rows] = True
+    held_back = torch.zeros(count, dtype=torch.bool)
+    for client, rows in enumerate(federation.validation):
+        _refuse(federation, client, rows[trained_on[rows]], "validates on", "a client trains on it")
+        held_back[rows] = True
+    for client, rows in {id(rows): (i, rows) for i, rows in enumerate(federation.test)}.values():
+        _refuse(federation, client, rows[trained_on[rows]], "is tested on", "a client trains on it")
+        _refuse(federation, client, rows[held_back[rows]], "is tested on", "a client validates on it")
+
+
+def _refuse(federation: Federation, client: int, shared: Tensor, does: str, reason: str) -> None:
+    if len(shared):
+        raise InputError(
+            f"{federation.names[client]} {does} row {int(shared[0])} but {reason}; expected separate rows, remove one"
+        )

@@ -1,0 +1,230 @@
+"""CooperationGraph: who learns from whom, as tensors, as a networkx graph, as a file, and against a truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+import networkx as nx
+import torch
+from torch import Tensor
+
+from scool_ppl import graph_files
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.graph_files import by_appearance
+from scool_ppl.peers import Peers
+from scool_ppl.randomness import generator
+
+Kind = Literal["edges", "rows", "point"]
+
+# Pairs below count as unconnected when communities are looked for: an absolute probability where edges are independent,
+# else a share of the heaviest weight, since rows that sum to one get light as clients get many.
+NEGLIGIBLE: dict[str, float] = {"edges": 0.1, "rows": 0.01, "point": 0.01}
+
+
+class Scores(NamedTuple):
+    """How near a graph is to the truth; None where a score is undefined.
+
+    l1: mean over receivers of sum_j |w_ij - t_ij|, rows normalised with the self loop; 0 is perfect, 2 the worst.
+    auc: area under the ROC curve of the weights as a test for true edges, over looked-at pairs; 1 is perfect.
+    ari: adjusted Rand index between the blocks and the true groups; 1 is perfect, 0 is chance.
+    """
+
+    l1: float | None
+    auc: float | None
+    ari: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class CooperationGraph:
+    """The posterior over cooperation, w_ij = E_q[Y_ij], with what is known of each client.
+
+    weights: (K, M), row = receiver, columns as in `peers`; what `peers` masks is set to 0.
+    kind: q(Y) is a product of Bernoulli "edges", of one-hot "rows", or a "point" mass at the weights.
+    memberships: (K, G) E_q[z].  groups: the true group of each client.  accuracy, samples: (K,).
+    """
+
+    weights: Tensor
+    names: tuple[str, ...]
+    peers: Peers
+    kind: Kind = "edges"
+    memberships: Tensor | None = None
+    groups: tuple[int, ...] | None = None
+    accuracy: Tensor | None = None
+    samples: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise unknown("kind of graph", str(self.kind), get_args(Kind))
+        shape, count = tuple(self.peers.mask.shape), len(self.names)
+        if count == 0 or tuple(self.weights.shape) != shape or shape[0] != count:
+            raise InputError(
+                f"graph has weights of shape {tuple(self.weights.shape)}, a mask of shape {shape} and {count} names; "
+                "expected one row per receiver and one column per candidate in both; pass the peers of that round"
+            )
+        if len(set(self.names)) < count or not all(name and name.isprintable() for name in self.names):
+            raise InputError("names of clients repeat, are empty or hold control characters; give each its own name")
+        for field in ("memberships", "groups", "accuracy", "samples"):
+            value = getattr(self, field)
+            if value is not None and len(value) != count:
+                raise InputError(f"{field} has {len(value)} entries, expected {count}: one per client")
+        weights = torch.where(self.peers.mask, self.weights.detach(), torch.zeros_like(self.weights))
+        if not bool(torch.isfinite(weights).all()):
+            raise InputError("graph has weights that are not finite; expected numbers; mask the pairs not looked at")
+        if self.kind != "point" and (float(weights.min()) < -1e-6 or float(weights.max()) > 1 + 1e-6):
+            raise InputError(
+                f"graph of kind '{self.kind}' has weights in [{float(weights.min()):.3g}, {float(weights.max()):.3g}], "
+                "expected probabilities in [0, 1]; use kind='point' for weights that are none"
+            )
+        object.__setattr__(self, "weights", weights)
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.names)
+
+    def dense(self) -> Tensor:
+        """The weights as a (K, K) matrix [receiver, sender], 0 where a pair was not looked at."""
+        return self.peers.dense(self.weights)
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Receivers, senders and weights of the E edges of non-zero weight, ordered by receiver: three (E,) tensors."""
+        receivers, columns = self.weights.nonzero(as_tuple=True)
+        senders = columns if self.peers.senders is None else self.peers.senders[receivers, columns]
+        return receivers, senders, self.weights[receivers, columns]
+
+    def blocks(self) -> Tensor:
+        """The block of each client, (K,) long, numbered from 0 in order of first appearance.
+
+        Without memberships, Louvain communities of w + w^T; the unconnected are alone. With them, the likeliest block
+        h_i of each client, where used blocks g != h, and what they are connected to, are one if both d_gh, d_hg > 1/2:
+
+            d_gh = sum_ij w_ij H_ig H_jh / sum_ij m_ij H_ig H_jh,   H_ig = [h_i = g],   m_ij = 1 if j is looked at by i.
+
+        A block model with more blocks than there are groups may split a group into blocks between which B is as high
+        as inside: one community for whoever reads the graph. Blocks between which no pair was looked at stay apart,
+        and so do those of kind "rows": rows that sum to one get light as groups grow and measure no density.
+        """
+        return self._blocks.clone()
+
+    @cached_property
+    def _blocks(self) -> Tensor:
+        if self.memberships is not None:
+            likeliest = by_appearance(self.memberships.argmax(dim=1).tolist())
+            return likeliest if self.kind == "rows" else self._merged(likeliest)
+        receivers, senders, weights = self.edges()
+        scale = 1.0 if self.kind == "edges" else float(self.weights.max())
+        heavy = (receivers != senders) & (weights > NEGLIGIBLE[self.kind] * scale)
+        receivers, senders, weights = receivers[heavy], senders[heavy], weights[heavy]
+        pairs = torch.stack([torch.minimum(receivers, senders), torch.maximum(receivers, senders)], dim=1)
+        pairs, which = pairs.unique(dim=0, return_inverse=True)
+        both = torch.zeros(len(pairs), dtype=torch.float64).index_add_(0, which, weights.double())
+        network = nx.Graph()
+        network.add_nodes_from(range(self.num_clients))
+        network.add_weighted_edges_from(zip(*pairs.T.tolist(), both.tolist(), strict=True) if len(pairs) else ())
+        community = {
+            node: c for c, nodes in enumerate(nx.community.louvain_communities(network, seed=0)) for node in nodes
+        }
+        return by_appearance([community[node] for node in range(self.num_clients)])
+
+    def _merged(self, blocks: Tensor) -> Tensor:
+        """The blocks (K,), numbered by appearance, after merging those that cooperate with each other; see `blocks`."""
+        member = torch.nn.functional.one_hot(blocks).double()
+        # One-hot rows put the pair of a client with itself on the diagonal, (g, g), which is not used.
+        weight, looked = (member.T @ self.peers.combine(w, member) for w in (self.weights, self.peers.mask))
+        dense = weight > 0.5 * looked
+        network = nx.Graph()
+        network.add_nodes_from(range(len(dense)))
+        network.add_edges_from((dense & dense.T).nonzero().tolist())
+        merged = {g: c for c, together in enumerate(nx.connected_components(network)) for g in together}
+        return by_appearance([merged[g] for g in blocks.tolist()])
+
+    def to_networkx(self) -> nx.DiGraph:
+        """A DiGraph on the names; the edge u -> v, "v learns from u", has weight w[v, u]; weights of 0 are no edges."""
+        return graph_files.to_networkx(self)
+
+    @classmethod
+    def from_networkx(cls, graph: nx.Graph) -> CooperationGraph:
+        """The inverse of `to_networkx`, in float64; any simple networkx graph will do.
+
+        An edge without a weight weighs 1, an undirected edge goes both ways, a graph of unknown kind is a point mass.
+        Soft memberships come back as one-hot blocks. A graph written from a table of peers comes back as a table of
+        its edges; looked-at pairs of weight 0 are then forgotten.
+        """
+        return graph_files.from_networkx(graph, cls)
+
+    def save(self, path: str | Path) -> None:
+        """Write .graphml or .gexf by networkx; an existing file is replaced in one step or left as it was."""
+        graph_files.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> CooperationGraph:
+        """Read what `save` or another program wrote (see `from_networkx` for what is forgotten)."""
+        return graph_files.load(path, cls)
+
+    def sample(self, num_samples: int = 1, seed: int = 0) -> Tensor:
+        """Draws of Y from q, (S, K, M) bool; a point mass gives the weights above one half."""
+        shape = (num_samples, *self.weights.shape)
+        random = generator(seed, "graph", "sample")
+        if self.kind == "point":
+            return (self.weights > 0.5).expand(shape).clone()
+        if self.kind == "edges":
+            return torch.rand(shape, generator=random, dtype=torch.float64) < self.weights.double()
+        draws = torch.zeros(shape, dtype=torch.bool)
+        rows = (self.weights.sum(dim=1) > 0).nonzero().squeeze(1)
+        if num_samples and len(rows):
+            probabilities = self.weights[rows].double().clamp(min=0)
+            columns = torch.multinomial(probabilities, num_samples, replacement=True, generator=random)
+            draws[torch.arange(num_samples)[:, None], rows, columns.T] = True
+        return draws
+
+    def score(self, truth: Tensor | None = None, groups: Sequence[int] | None = None) -> Scores:
+        """Compare with a true graph (K, K) and true groups (K,); by default those of the graph itself.
+
+        l1 = mean_i sum_j |w_ij - t_ij| after adding the self loop (unless self edges are given) and normalising rows.
+        """
+        groups = self.groups if groups is None else tuple(groups)
+        if groups is not None and len(groups) != self.num_clients:
+            raise InputError(f"groups has {len(groups)} entries, expected {self.num_clients}: one per client")
+        truth = same_group(groups) if truth is None and groups is not None else truth
+        if truth is not None and tuple(truth.shape) != (self.num_clients,) * 2:
+            raise InputError(
+                f"truth has shape {tuple(truth.shape)}, expected {(self.num_clients,) * 2}: [receiver, sender]"
+            )
+        ari = None
+        if groups is not None:
+            from sklearn.metrics import adjusted_rand_score
+
+            ari = float(adjusted_rand_score(by_appearance(groups).numpy(), self.blocks().numpy()))
+        if truth is None:
+            return Scores(None, None, ari)
+        l1 = (_with_self(self.dense()) - _with_self(truth)).abs().sum(dim=1).mean()
+        return Scores(float(l1), self._auc(truth), ari)
+
+    def _auc(self, truth: Tensor) -> float | None:
+        own = torch.arange(self.num_clients)[:, None]
+        columns = torch.arange(self.weights.shape[1]) if self.peers.senders is None else self.peers.senders
+        looked = self.peers.mask & (columns != own)
+        labels = self.peers.take(truth)[looked] > 0
+        if bool(labels.all()) or not bool(labels.any()):
+            return None
+        from sklearn.metrics import roc_auc_score
+
+        return float(roc_auc_score(labels.numpy(), self.weights[looked].double().numpy()))
+
+
+def same_group(groups: Sequence[int]) -> Tensor:
+    """The true graph of known groups: t_ij = 1 where i and j != i share one; (K, K) float64."""
+    codes = by_appearance(groups)
+    return (codes[:, None] == codes).double().fill_diagonal_(0)
+
+
+def _with_self(matrix: Tensor) -> Tensor:
+    """Rows with the self loop as the mixing uses it, normalised; a client without any sender keeps to itself."""
+    matrix = matrix.double()
+    identity = torch.eye(len(matrix), dtype=torch.float64)
+    matrix = matrix if bool(matrix.diagonal().any()) else matrix + identity
+    total = matrix.sum(dim=1, keepdim=True)
+    return torch.where(total > 0, matrix / total.where(total > 0, 1.0), identity)

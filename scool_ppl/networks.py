@@ -1,0 +1,219 @@
+"""Reference networks of the clients: plain modules without batch statistics, so that K of them can be stacked."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scool_ppl.errors import InputError, unknown
+
+Builder = Callable[..., nn.Module]
+
+
+class MLP(nn.Sequential):
+    """Fully connected layers with ReLU between them; inputs (B, ...) are flattened to (B, inputs)."""
+
+    def __init__(self, inputs: int, classes: int, hidden: Sequence[int] = (64,)) -> None:
+        widths = (inputs, *hidden)
+        layers: list[nn.Module] = [nn.Flatten()]
+        for width, following in pairwise(widths):
+            layers += [nn.Linear(width, following), nn.ReLU()]
+        super().__init__(*layers, nn.Linear(widths[-1], classes))
+
+
+class CNN(nn.Sequential):
+    """The two-layer CNN of FedAvg (McMahan et al. 2017): twice conv 5x5, ReLU, pool; then 512 units; `width` scales it.
+
+    Inputs (B, channels, height, width of the image) -> (B, classes).
+    """
+
+    def __init__(self, channels: int, image_size: int | tuple[int, int], classes: int, width: float = 1.0) -> None:
+        height, breadth = (image_size, image_size) if isinstance(image_size, int) else image_size
+        if min(height, breadth) < 4:
+            raise InputError(f"CNN: images of {height} x {breadth} are too small, expected at least 4 x 4; use the mlp")
+        first, second, units = (_scaled(base, width) for base in (32, 64, 512))
+        super().__init__(
+            nn.Conv2d(channels, first, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(first, second, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(second * (height // 4) * (breadth // 4), units),
+            nn.ReLU(),
+            nn.Linear(units, classes),
+        )
+
+
+class _Residual(nn.Module):
+    """x + f(x) for two convolution blocks f."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(_block(channels, channels), _block(channels, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.blocks(x)
+
+
+class ResNet9(nn.Module):
+    """ResNet-9 with GroupNorm in place of BatchNorm: (B, channels, >= 8, >= 8) -> (B, classes); `width` scales it."""
+
+    def __init__(self, channels: int, classes: int, width: float = 1.0) -> None:
+        super().__init__()
+        a, b, c, d = (_scaled(base, width) for base in (64, 128, 256, 512))
+        self.features = nn.Sequential(
+            _block(channels, a),
+            _block(a, b, pool=True),
+            _Residual(b),
+            _block(b, c, pool=True),
+            _block(c, d, pool=True),
+            _Residual(d),
+        )
+        self.classify = nn.Linear(d, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classify(self.features(x).amax((-2, -1)))
+
+
+def _scaled(channels: int, width: float) -> int:
+    if width <= 0:
+        raise InputError(f"width={width}: expected a positive factor, such as 1.0 or 0.5")
+    return max(1, round(channels * width))
+
+
+def _block(channels: int, following: int, pool: bool = False) -> nn.Sequential:
+    groups = math.gcd(32, following)
+    layers = [nn.Conv2d(channels, following, 3, padding=1, bias=False), nn.GroupNorm(groups, following), nn.ReLU()]
+    return nn.Sequential(*layers, nn.MaxPool2d(2)) if pool else nn.Sequential(*layers)
+
+
+def _image_shape(name: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:
+    if len(shape) != 3 or min(shape[1:]) < smallest:
+        raise InputError(
+            f"network '{name}' got inputs of shape {shape}, expected (channels, height, width) of at least "
+            f"{smallest} x {smallest}; use network 'mlp'"
+        )
+    return shape[0], shape[1], shape[2]
+
+
+def _mlp(shape: tuple[int, ...], classes: int, *, hidden: Sequence[int] = (64,)) -> nn.Module:
+    return MLP(math.prod(shape), classes, hidden)
+
+
+def _cnn(shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> nn.Module:
+    channels, height, breadth = _image_shape("cnn", shape, 4)
+    return CNN(channels, (height, breadth), classes, width)
+
+
+def _resnet9(shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> nn.Module:
+    return ResNet9(_image_shape("resnet9", shape, 8)[0], classes, width)
+
+
+NETWORKS: dict[str, Builder] = {"mlp": _mlp, "cnn": _cnn, "resnet9": _resnet9}
+"""Builders by name, each called as ``builder(input_shape, num_classes, **options)``."""
+
+_SMALLEST = {"cnn": 4, "resnet9": 8}
+
+
+def network_for(
+    input_shape: Sequence[int], num_classes: int, name: str = "auto", **options: Any
+) -> Callable[[], nn.Module]:
+    """What builds a fresh network for inputs of one sample's shape; `auto` is the CNN for images, else the MLP."""
+    shape = tuple(int(size) for size in input_shape)
+    if name == "auto":
+        name = "cnn" if len(shape) == 3 and min(shape[1:]) >= _SMALLEST["cnn"] else "mlp"
+    if name not in NETWORKS:
+        raise unknown("network", name, [*NETWORKS, "auto"])
+    builder = NETWORKS[name]
+    parameters = inspect.signature(builder).parameters.values()
+    accepted = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    for option in options:
+        if option not in accepted:
+            raise unknown(f"option of network '{name}':", option, accepted)
+    if name in _SMALLEST:
+        _image_shape(name, shape, _SMALLEST[name])
+    return partial(builder, shape, num_classes, **options)
+
+
+@contextmanager
+def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """Seeds torch's global generators inside and puts them back as they were; None leaves them alone."""
+    if seed is None:
+        yield
+        return
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        # torch.manual_seed would also reseed the devices that are not forked here.
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+def examine(
+    network: Callable[[], nn.Module], example: Tensor, num_classes: int, seed: int = 0
+) -> tuple[nn.Module, bool, int]:
+    """A client's network on the example's device and dtype; does training draw random numbers; its widest layer.
+
+    The width is the largest number of elements that any module puts out per sample.
+
+    Raises InputError unless it maps the example (B, ...) to (B, num_classes) and only parameters change in training.
+    """
+    with seeded(seed, example.device):
+        module = network()
+        if not isinstance(module, nn.Module):
+            raise InputError(f"network() gave a {type(module).__name__}, expected what builds a torch.nn.Module")
+        module = module.to(example.device, example.dtype if example.is_floating_point() else None)
+        for name, part in module.named_modules():
+            if isinstance(part, nn.modules.batchnorm._BatchNorm):
+                raise InputError(
+                    f"module '{name}' is a {type(part).__name__}, whose statistics mix the images of a batch; "
+                    "expected none; use GroupNorm"
+                )
+        if not any(leaf.requires_grad for leaf in module.parameters()):
+            raise InputError("the network has no trainable parameters, expected at least one")
+        buffers = {name: value.clone() for name, value in module.named_buffers()}
+        before, widths = _random_state(example.device), [example[0].numel()]
+
+        def measure(part: nn.Module, arguments: Any, output: Any) -> None:
+            if isinstance(output, Tensor):
+                widths.append(output.numel() // len(example))
+
+        hooks = [part.register_forward_hook(measure) for part in module.modules()]
+        try:
+            outputs = module.train()(example)
+        except (RuntimeError, ValueError) as problem:
+            line = str(problem).splitlines()[0]
+            raise InputError(
+                f"the network does not take the federation's inputs of shape {tuple(example.shape[1:])}: {line}; "
+                "build it with network_for(input_shape, num_classes)"
+            ) from problem
+        finally:
+            for hook in hooks:
+                hook.remove()
+        random = not torch.equal(before, _random_state(example.device))
+    if tuple(outputs.shape) != (len(example), num_classes):
+        raise InputError(
+            f"the network's outputs have shape {tuple(outputs.shape)} for {len(example)} samples, expected "
+            f"({len(example)}, {num_classes}): one column per class"
+        )
+    for name, value in module.named_buffers():
+        if not torch.equal(value, buffers[name]):
+            raise InputError(f"buffer '{name}' changes in training, expected parameters only; use GroupNorm")
+    return module, random, max(widths)
+
+
+def _random_state(device: torch.device) -> Tensor:
+    cpu = torch.get_rng_state()
+    return torch.cat([cpu, torch.cuda.get_rng_state(device)]) if device.type == "cuda" else cpu

@@ -1,0 +1,39 @@
+"""Dirac: a graph that is given, not inferred."""
+
+from __future__ import annotations
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from scool_ppl.errors import InputError
+from scool_ppl.evidence import Evidence
+from scool_ppl.priors.base import GraphPrior
+
+
+class Dirac(GraphPrior):
+    """Y = W0 with probability one (SCooL 4.1): identity, uniform, a ring, the true groups, any (K, K) matrix.
+
+    A graph with weights on the diagonal lets clients choose themselves (`includes_self`).
+    """
+
+    weights: Tensor
+    kind = "point"
+
+    def __init__(self, weights: Tensor) -> None:
+        if weights.dim() != 2 or weights.shape[0] != weights.shape[1]:
+            raise InputError(
+                f"graph has shape {tuple(weights.shape)}, expected (K, K): one row per receiving client, "
+                "one column per sender"
+            )
+        if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
+            raise InputError("graph has negative or non-finite weights, expected finite weights of at least 0")
+        super().__init__(weights.shape[0])
+        self.register_buffer("weights", weights.clone())
+        self.includes_self = bool((weights.diagonal() > 0).any())
+
+    def model(self, evidence: Evidence) -> Tensor:
+        with self.edges:
+            graph = dist.Delta(evidence.peers.take(self.weights))
+            return pyro.sample("Y", graph, obs=graph.v)

@@ -1,0 +1,35 @@
+"""The progress bar of long work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def tracked(rounds: int, *, enabled: bool = True) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar on standard error with round, loss, accuracy and bound; yields what to call with each round's row."""
+    if not enabled:
+        yield lambda row: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("round"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("fit", total=rounds, note="")
+
+        def report(row: dict[str, Any]) -> None:
+            accuracy = row["accuracy"]["mean"]
+            shown = "-" if accuracy is None else f"{accuracy:.3f}"
+            note = f"loss {row['loss']:.3f}  accuracy {shown}  bound {row['elbo']:.1f}"
+            progress.update(task, advance=1, note=note)
+
+        yield report

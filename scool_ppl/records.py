@@ -1,0 +1,67 @@
+"""What a run writes down: one row per round, and the summary at its end."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from scool_ppl.clients import Evaluation
+    from scool_ppl.em import EMInfo
+    from scool_ppl.graph import Scores
+
+Row = dict[str, Any]
+
+
+def spread(values: Tensor) -> dict[str, float | None]:
+    """Mean and standard deviation over clients, and the mean of the worst tenth (at least one client)."""
+    values = values[values.isfinite()].double()
+    if len(values) == 0:
+        return {"mean": None, "std": None, "worst10": None}
+    worst = values.sort().values[: max(1, math.ceil(len(values) / 10))]
+    return {"mean": float(values.mean()), "std": float(values.std(unbiased=False)), "worst10": float(worst.mean())}
+
+
+def history_row(round: int, info: EMInfo, mixed: Evaluation, trained: Evaluation, scores: Scores) -> Row:
+    """One line of history.jsonl: `accuracy` is of the mixed networks, `accuracy_trained` of those before mixing."""
+    return {
+        "round": round,
+        "elbo": info.elbo,
+        "loss": info.loss,
+        "accuracy": spread(mixed.accuracy),
+        "accuracy_trained": spread(trained.accuracy),
+        "task_accuracy": spread(mixed.task_accuracy),
+        "graph": scores._asdict(),
+        "bytes": {"received": float(info.bytes_received.mean()), "sent": float(info.bytes_sent.mean())},
+        "seconds": info.seconds,
+    }
+
+
+def against_local(accuracy: Tensor, local: Tensor) -> dict[str, float]:
+    """gain_over_local: mean accuracy minus local-only's; harmed: share of clients below their local-only accuracy."""
+    known = accuracy.isfinite() & local.isfinite()
+    gain = (accuracy - local)[known].double()
+    return {"gain_over_local": float(gain.mean()), "harmed": float((gain < 0).double().mean())}
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    import platform
+
+    import numpy
+    import pyro
+    import torchvision
+
+    import scool_ppl
+
+    return {
+        "scool_ppl": scool_ppl.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "pyro": pyro.__version__,
+        "numpy": numpy.__version__,
+    }

@@ -1,0 +1,179 @@
+"""A run's folder: what it was asked, what happened in each round, the graphs, and their pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scool_ppl.errors import InputError
+from scool_ppl.graph import CooperationGraph
+from scool_ppl.graph_files import replacing
+from scool_ppl.peers import Peers
+from scool_ppl.records import Row
+
+MARK = "run.json"
+Graphs = dict[int, Tensor]
+
+
+class Run:
+    """The folder of one run; every file is replaced in one step, so a reader never sees half of one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._graphs: Graphs = {}
+        self._last: tuple[int, CooperationGraph] | None = None
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], settings: Row | None = None, *, overwrite: bool = False) -> Run:
+        """A new folder; one that holds something is refused, or emptied if it is a run and `overwrite` says so."""
+        folder = Path(path)
+        with _writable(folder):
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+                if not (overwrite and (folder / MARK).is_file()):
+                    raise InputError(
+                        f"'{folder}' exists and is not empty, expected a new folder; choose another --out"
+                        + (", or pass --overwrite" if (folder / MARK).is_file() else "")
+                    )
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+        run = cls(folder)
+        run.write_json(MARK, settings or {})
+        return run
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Run:
+        """An existing folder, to read."""
+        folder = Path(path)
+        if not (folder / MARK).is_file():
+            raise InputError(f"'{folder}' is not a run's folder: it has no {MARK}; expected the --out of a `scool fit`")
+        run = cls(folder)
+        run._graphs = run._read_weights()[0]
+        return run
+
+    @property
+    def settings(self) -> Row:
+        """What the run was asked to do."""
+        return self.read_json(MARK)
+
+    @property
+    def history(self) -> list[Row]:
+        """One row per round."""
+        try:
+            lines = (self.path / "history.jsonl").read_text().splitlines()
+            return [json.loads(line) for line in lines]
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read {self.path / 'history.jsonl'}: {error}; repeat the run") from error
+
+    @property
+    def graph(self) -> CooperationGraph:
+        """The last graph."""
+        return CooperationGraph.load(self.path / "graph.graphml")
+
+    def record(self, row: Row, graph: CooperationGraph) -> None:
+        """Append a round; the graphs of rounds 1, 2, 5, 10, 20, 50, ... are kept, and the last."""
+        with _writable(self.path), (self.path / "history.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        self._last = row["round"], graph
+        if _milestone(row["round"]):
+            self._graphs[row["round"]] = graph.dense()
+
+    def finish(self, summary: Row, *, truth: Tensor | None = None, baseline: float | None = None) -> None:
+        """Write summary.json, weights.npz, graph.graphml and the pictures."""
+        if self._last is None:
+            raise InputError(f"run '{self.path}' has no round to finish with; call record first")
+        last, graph = self._last
+        self._graphs[last] = graph.dense()
+        graph.save(self.path / "graph.graphml")
+        arrays = {
+            "rounds": np.array(sorted(self._graphs)),
+            "weights": np.stack([self._graphs[round].numpy() for round in sorted(self._graphs)]),
+            "names": np.array(graph.names),
+        }
+        if truth is not None:
+            arrays["truth"] = truth.numpy()
+        with replacing(self.path / "weights.npz") as temporary:
+            np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+        self.write_json("summary.json", summary)
+        self.draw(baseline=baseline)
+
+    def draw(self, *, baseline: float | None = None) -> list[Path]:
+        """graph.png, weights.png and history.png, from the folder's files."""
+        from scool_ppl.plot import draw_graph, draw_history, draw_weights_over_rounds, save_figure
+
+        graphs, truth = self._read_weights()
+        final = self.graph
+        series = {
+            round: CooperationGraph(
+                weights=weights,
+                names=final.names,
+                peers=Peers.everybody(final.num_clients, includes_self=bool(weights.diagonal().any())),
+                kind="point",
+                memberships=final.memberships,
+                groups=final.groups,
+            )
+            for round, weights in graphs.items()
+        }
+        pictures = {
+            "graph.png": draw_graph(final),
+            "weights.png": draw_weights_over_rounds(series, truth=truth),
+            "history.png": draw_history(self.history, baseline=baseline),
+        }
+        for name, picture in pictures.items():
+            save_figure(picture, self.path / name)
+        return [self.path / name for name in pictures]
+
+    def write_json(self, name: str, content: Row) -> None:
+        """Write a JSON file of the folder in one step."""
+        with replacing(self.path / name) as temporary:
+            temporary.write_text(json.dumps(content, indent=2) + "\n")
+
+    def read_json(self, name: str) -> Row:
+        """Read a JSON file of the folder."""
+        try:
+            content = json.loads((self.path / name).read_text())
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read {self.path / name}: {error}; repeat the run") from error
+        if not isinstance(content, dict):
+            raise InputError(f"{self.path / name} holds {type(content).__name__}, expected an object; repeat the run")
+        return content
+
+    def _read_weights(self) -> tuple[Graphs, Tensor | None]:
+        path = self.path / "weights.npz"
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                rounds = [int(round) for round in arrays["rounds"]]
+                graphs = dict(zip(rounds, torch.from_numpy(arrays["weights"]), strict=True))
+                return graphs, torch.from_numpy(arrays["truth"]) if "truth" in arrays else None
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(f"cannot read {path}: {error}; the run did not end, or repeat it") from error
+
+
+def free_name(parent: str | os.PathLike[str], name: str) -> Path:
+    """parent/name, or parent/name-2, -3, ... whichever does not exist yet."""
+    path, number = Path(parent) / name, 1
+    while path.exists():
+        number += 1
+        path = Path(parent) / f"{name}-{number}"
+    return path
+
+
+def _milestone(round: int) -> bool:
+    digits = str(round)
+    return digits[0] in "125" and not digits[1:].strip("0")
+
+
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"cannot write to '{folder}': {reason}; choose another --out") from error

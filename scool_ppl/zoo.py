@@ -1,0 +1,114 @@
+"""Models by name or path: a file with `build(num_clients, **hyperparameters) -> CooperationModel`."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from scool_ppl.em import CooperationModel
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.federation import Federation
+from scool_ppl.options import accepted, parse_options
+
+FACTS: dict[str, Callable[[Federation], Any]] = {
+    "truth": lambda federation: federation.truth,
+    "samples": lambda federation: federation.sizes("train"),
+}
+"""Parameters of `build` that are facts of the federation, not choices of the user."""
+
+HIDDEN = ("num_clients", *FACTS)
+
+
+def models_folder() -> Path:
+    """The built-in models: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    packed = package / "_models"
+    return packed if packed.is_dir() else package.parent / "models"
+
+
+def model_names() -> list[str]:
+    """Names of the built-in models."""
+    return sorted(path.stem for path in models_folder().glob("*.py"))
+
+
+def model_path(model: str | os.PathLike[str]) -> Path:
+    """The file of a model: a built-in name, or the path of a .py file; both are loaded alike."""
+    text = os.fspath(model)
+    if text.endswith(".py") or os.sep in text:
+        path = Path(text).expanduser()
+        if not path.is_file():
+            raise InputError(f"no model file at '{path}'; give the path of a .py file or one of: {_listing()}")
+        return path
+    if text not in model_names():
+        raise unknown("model", text, model_names())
+    return models_folder() / f"{text}.py"
+
+
+def _listing() -> str:
+    return ", ".join(model_names())
+
+
+def load_module(model: str | os.PathLike[str]) -> ModuleType:
+    """The module of a model file, loaded by path and not registered under any importable name."""
+    path = model_path(model)
+    name = f"scool_ppl_model_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"cannot load '{path}' as Python, expected a .py file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and Pyro look modules up by name
+    try:
+        spec.loader.exec_module(module)
+    except (ImportError, SyntaxError, NameError, AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"cannot load '{path}': {type(error).__name__}: {error}; correct the file") from error
+    if not callable(getattr(module, "build", None)):
+        raise InputError(f"'{path}' has no function `build(num_clients, **hyperparameters)`; add one")
+    return module
+
+
+def hyperparameters(model: str | os.PathLike[str]) -> dict[str, inspect.Parameter]:
+    """What `build` accepts besides `num_clients` and the federation's facts."""
+    return accepted(load_module(model).build, HIDDEN)
+
+
+def load_model(
+    model: str | os.PathLike[str],
+    num_clients: int,
+    *,
+    federation: Federation | None = None,
+    **choices: Any,
+) -> CooperationModel:
+    """Build a model by name or path; unknown hyperparameters are refused with the nearest known name.
+
+    `federation` supplies the facts that some models ask for: the true graph for `oracle`, sample counts for `fedavg`.
+    """
+    build = load_module(model).build
+    parameters = inspect.signature(build).parameters
+    facts: dict[str, Any] = {}
+    for name, fact in FACTS.items():
+        if name in parameters and name not in choices and federation is not None:
+            facts[name] = fact(federation)
+        needed = name in parameters and parameters[name].default is inspect.Parameter.empty
+        if needed and {**facts, **choices}.get(name) is None:
+            raise InputError(
+                f"model '{model}' needs {name}, which this federation does not have; "
+                f"choose a federation that has it, or pass {name}="
+            )
+    for name in choices:
+        if name not in parameters or name == "num_clients":
+            raise unknown(f"hyperparameter of {Path(model).stem}", name, accepted(build, HIDDEN))
+    built = build(num_clients, **facts, **choices)
+    if not isinstance(built, CooperationModel):
+        raise InputError(f"build of '{model}' returned {type(built).__name__}, expected a CooperationModel")
+    return built
+
+
+def parse_hyperparameters(model: str | os.PathLike[str], pairs: list[str]) -> dict[str, Any]:
+    """`name=value` texts as hyperparameters of the model's `build`."""
+    return parse_options(f"hyperparameter of {Path(model).stem}", pairs, load_module(model).build, HIDDEN)

@@ -1,0 +1,209 @@
+"""Datasets as arrays: digits against scikit-learn, torchvision's formats from files written here, the user's .npz."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from scool_ppl.datasets import load_dataset, read_npz, write_npz
+from scool_ppl.errors import InputError
+
+
+@pytest.fixture
+def data_root() -> Path:
+    root = Path(os.environ.get("SCOOL_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not (root / "MNIST" / "raw" / "train-images-idx3-ubyte").exists():
+        pytest.skip(f"no MNIST in {root}; set SCOOL_DATA")
+    return root
+
+
+def write_idx(folder: Path, part: str, images: np.ndarray, labels: np.ndarray) -> None:
+    """Write the two files of Y. LeCun's format: magic number, big-endian sizes, bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    header = struct.pack(">IIII", 0x803, *images.shape)
+    (folder / f"{part}-images-idx3-ubyte").write_bytes(header + images.tobytes())
+    (folder / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, len(labels)) + labels.tobytes())
+
+
+def write_mnist(root: Path, name: str = "MNIST") -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (30, 28, 28), dtype=np.uint8)
+    labels = (np.arange(30) % 10).astype(np.uint8)
+    write_idx(root / name / "raw", "train", images, labels)
+    write_idx(root / name / "raw", "t10k", images[:7], labels[:7])
+    return images, labels
+
+
+def test_digits_are_scikit_learns_in_a_stratified_split() -> None:
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    arrays = load_dataset("digits")
+    assert arrays.inputs_train.shape == (1297, 64)
+    assert arrays.inputs_test.shape == (500, 64)
+    assert arrays.inputs_train.dtype == torch.float32
+    rows = torch.cat([arrays.inputs_train, arrays.inputs_test]).double().numpy() * 16
+    labels = torch.cat([arrays.targets_train, arrays.targets_test]).numpy()
+    found = sorted((label, row.tobytes()) for label, row in zip(labels, rows, strict=True))
+    assert found == sorted((label, row.tobytes()) for label, row in zip(data.target, data.data, strict=True))
+    shares = np.bincount(data.target) * 500 / 1797
+    assert (np.abs(np.bincount(arrays.targets_test) - shares) <= 1).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "mean", "std"),
+    [("mnist", "MNIST", 0.1307, 0.3081), ("fashion-mnist", "FashionMNIST", 0.2860, 0.3530)],
+)
+def test_idx_files_are_read_and_normalised(tmp_path: Path, name: str, folder: str, mean: float, std: float) -> None:
+    images, labels = write_mnist(tmp_path, folder)
+    arrays = load_dataset(name, tmp_path)
+    assert arrays.inputs_train.shape == (30, 1, 28, 28)
+    assert arrays.inputs_train.dtype == torch.float32
+    assert arrays.inputs_test.shape == (7, 1, 28, 28)
+    expected = (images[:, None].astype(np.float64) / 255 - mean) / std
+    np.testing.assert_allclose(arrays.inputs_train.numpy(), expected, atol=1e-5)
+    assert arrays.targets_train.tolist() == labels.tolist()
+    assert arrays.targets_train.dtype == torch.long
+    assert arrays.num_classes == 10
+
+
+@pytest.mark.parametrize(("name", "key", "classes"), [("cifar10", "labels", 10), ("cifar100", "fine_labels", 100)])
+def test_cifar_files_are_read_as_channels_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, key: str, classes: int
+) -> None:
+    import torchvision
+
+    loader = {"cifar10": torchvision.datasets.CIFAR10, "cifar100": torchvision.datasets.CIFAR100}[name]
+    # The small files written here cannot have the checksums of the published ones.
+    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *arguments: True)
+    folder = tmp_path / loader.base_folder
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for file, _ in loader.train_list + loader.test_list:
+        batch = {"data": random.integers(0, 256, (4, 3072), dtype=np.uint8), key: [1, 2, 3, 0]}
+        (folder / file).write_bytes(pickle.dumps(batch))
+    (folder / loader.meta["filename"]).write_bytes(pickle.dumps({loader.meta["key"]: ["a", "b", "c", "d"]}))
+    arrays = load_dataset(name, tmp_path)
+    assert arrays.inputs_train.shape == (4 * len(loader.train_list), 3, 32, 32)
+    assert arrays.inputs_train.is_contiguous()
+    assert arrays.targets_test.tolist() == [1, 2, 3, 0]
+    assert arrays.num_classes == classes
+    # In the file an image is its red plane, its green plane, its blue plane, row by row.
+    mean, std = {"cifar10": (0.4822, 0.2435), "cifar100": (0.4865, 0.2564)}[name]
+    green = (batch["data"][2, 1024:2048].reshape(32, 32) / 255 - mean) / std
+    np.testing.assert_allclose(arrays.inputs_test[2, 1].numpy(), green, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("mnist", "MNIST/raw"),
+        ("fashion-mnist", "FashionMNIST/raw"),
+        ("cifar10", "cifar-10-batches-py"),
+        ("cifar100", "cifar-100-python"),
+    ],
+)
+def test_missing_data_names_folder_and_remedy(tmp_path: Path, name: str, folder: str) -> None:
+    with pytest.raises(InputError, match=r"--download.*--data-root") as caught:
+        load_dataset(name, tmp_path)
+    assert f"no {name} in {tmp_path / folder}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_root_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_mnist(tmp_path)
+    monkeypatch.setenv("SCOOL_DATA", str(tmp_path))
+    assert len(load_dataset("mnist").targets_train) == 30
+    monkeypatch.delenv("SCOOL_DATA")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="no mnist in data/MNIST/raw"):
+        load_dataset("mnist")
+
+
+@pytest.mark.parametrize("keep", [0, 3, 10, 500])
+def test_truncated_images_are_refused(tmp_path: Path, keep: int) -> None:
+    write_mnist(tmp_path)
+    file = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(InputError, match="cannot read mnist") as caught:
+        load_dataset("mnist", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_labels_that_do_not_match_the_images_are_refused(tmp_path: Path) -> None:
+    images, labels = write_mnist(tmp_path)
+    write_idx(tmp_path / "MNIST" / "raw", "train", images, labels[:20])
+    with pytest.raises(InputError, match="30 images and 20 labels"):
+        load_dataset("mnist", tmp_path)
+
+
+def test_unknown_dataset() -> None:
+    with pytest.raises(InputError, match="did you mean 'fashion-mnist'"):
+        load_dataset("fashionmnist")
+
+
+@pytest.mark.data
+def test_mnist_itself(data_root: Path) -> None:
+    arrays = load_dataset("mnist", data_root)
+    assert arrays.inputs_train.shape == (60000, 1, 28, 28)
+    assert arrays.inputs_test.shape == (10000, 1, 28, 28)
+    # The published mean and standard deviation are those of the training images.
+    assert abs(float(arrays.inputs_train.mean())) < 1e-3
+    assert abs(float(arrays.inputs_train.std()) - 1) < 1e-3
+    # Counts from the description of the data set.
+    assert torch.bincount(arrays.targets_test).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+
+
+def test_npz_round_trip_and_no_partial_file(tmp_path: Path) -> None:
+    arrays = {"inputs": np.eye(3), "targets": np.arange(3), "client": np.zeros(3, dtype=int)}
+    write_npz(tmp_path / "a.npz", arrays)
+    back = read_npz(tmp_path / "a.npz")
+    assert sorted(back) == sorted(arrays)
+    assert all(np.array_equal(back[name], arrays[name]) for name in arrays)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_npz_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot write"):
+        write_npz(tmp_path / "missing" / "a.npz", {"inputs": np.eye(3)})
+
+
+def test_npz_damage_is_one_line(tmp_path: Path) -> None:
+    good = tmp_path / "good.npz"
+    write_npz(good, {"inputs": np.eye(30), "targets": np.arange(30), "client": np.zeros(30, dtype=int)})
+    content = good.read_bytes()
+    flipped = bytearray(content)
+    flipped[content.index(np.ones(1).tobytes())] ^= 1
+    damaged = {"empty": b"", "text": b"not an archive", "cut": content[:-200], "flipped": bytes(flipped)}
+    for name, data in damaged.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(InputError, match="cannot read") as caught:
+            read_npz(tmp_path / name)
+        assert "\n" not in str(caught.value)
+
+
+def test_npz_with_wrong_arrays(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, inputs=np.eye(3), client=np.arange(3))
+    with pytest.raises(InputError, match="has no targets"):
+        read_npz(path)
+    np.savez(path, inputs=np.eye(3), client=np.arange(3), targets=np.arange(3), splits=np.arange(3))
+    with pytest.raises(InputError, match="did you mean 'split'"):
+        read_npz(path)
+    np.savez(path, inputs=np.array([{}, []], dtype=object), client=np.arange(2), targets=np.arange(2))
+    with pytest.raises(InputError, match="cannot read"):
+        read_npz(path)
+    np.save(tmp_path / "b.npy", np.eye(3))
+    with pytest.raises(InputError, match="single array"):
+        read_npz(tmp_path / "b.npy")
+    with pytest.raises(InputError, match="no file"):
+        read_npz(tmp_path / "missing.npz")
+    with pytest.raises(InputError, match="cannot read"):
+        read_npz(tmp_path)
