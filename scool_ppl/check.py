@@ -269,7 +269,7 @@ def _enumerated(model: str | os.PathLike[str]) -> Check:
             continue
         exact = float(MomentELBO().bound(case.joint, guide, case.evidence).detach())
         brute = enumerated_bound(case.joint, guide, case.evidence)
-        if abs(exact - brute) > 1e-8 * (1 + abs(brute)):
+        if abs(exact - brute) > 1e-5 * (1 + abs(brute)):  # a prior's constants may be float32
             return Check(
                 name, False, f"the moment bound is {exact:.6f}, enumeration gives {brute:.6f}: not linear in z"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import singledispatch
@@ -32,6 +33,10 @@ class LocalModule(PyroModule):
             super().__init__(name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for name, parameter in self.named_parameters():
+            if not name.endswith("_unconstrained"):
+                # SVI asks every parameter for this; Pyro sets it for PyroParams only where parameters are local.
+                parameter.unconstrained = weakref.ref(parameter)
         with pyro.settings.context(module_local_params=True):
             return super().__call__(*args, **kwargs)
 

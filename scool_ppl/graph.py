@@ -44,7 +44,8 @@ class CooperationGraph:
 
     weights: (K, M), row = receiver, columns as in `peers`; what `peers` masks is set to 0.
     kind: q(Y) is a product of Bernoulli "edges", of one-hot "rows", or a "point" mass at the weights.
-    memberships: (K, G) E_q[z].  groups: the true group of each client.  accuracy, samples: (K,).
+    memberships: (K, G) E_q[z]; `blocks_are_final` says that they are what `blocks` returned, as after reading a file.
+    groups: the true group of each client.  accuracy, samples: (K,).
     """
 
     weights: Tensor
@@ -55,6 +56,7 @@ class CooperationGraph:
     groups: tuple[int, ...] | None = None
     accuracy: Tensor | None = None
     samples: Tensor | None = None
+    blocks_are_final: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -113,7 +115,7 @@ class CooperationGraph:
     def _blocks(self) -> Tensor:
         if self.memberships is not None:
             likeliest = by_appearance(self.memberships.argmax(dim=1).tolist())
-            return likeliest if self.kind == "rows" else self._merged(likeliest)
+            return likeliest if self.kind == "rows" or self.blocks_are_final else self._merged(likeliest)
         receivers, senders, weights = self.edges()
         scale = 1.0 if self.kind == "edges" else float(self.weights.max())
         heavy = (receivers != senders) & (weights > NEGLIGIBLE[self.kind] * scale)

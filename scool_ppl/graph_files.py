@@ -75,6 +75,7 @@ def from_networkx(graph: nx.Graph, into: type[CooperationGraph]) -> CooperationG
         peers=peers,
         kind=graph.graph.get("kind", "point"),
         memberships=memberships,
+        blocks_are_final=True,
         groups=None if group is None else _integers(group),
         accuracy=None if accuracy is None else _numbers("accuracy", accuracy),
         samples=None if samples is None else _numbers("samples", samples).long(),

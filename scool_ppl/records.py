@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,6 +46,11 @@ def against_local(accuracy: Tensor, local: Tensor) -> dict[str, float]:
     known = accuracy.isfinite() & local.isfinite()
     gain = (accuracy - local)[known].double()
     return {"gain_over_local": float(gain.mean()), "harmed": float((gain < 0).double().mean())}
+
+
+def total_seconds(history: Sequence[Row]) -> dict[str, float]:
+    """Seconds of each verb over all rounds."""
+    return {verb: sum(row["seconds"][verb] for row in history) for verb in history[-1]["seconds"]}
 
 
 def versions() -> dict[str, str]:

@@ -117,6 +117,7 @@ class Run:
                 peers=Peers.everybody(final.num_clients, includes_self=bool(weights.diagonal().any())),
                 kind="point",
                 memberships=final.memberships,
+                blocks_are_final=True,
                 groups=final.groups,
             )
             for round, weights in graphs.items()

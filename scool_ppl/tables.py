@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
 
 from scool_ppl.records import Row
@@ -22,17 +24,20 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "blocks ARI": ("graph", "ari"),
     "bound": ("elbo",),
     "MB received": ("bytes", "received"),
-    "seconds": ("seconds",),
+    "seconds": ("total_seconds",),
 }
 """Column of a comparison -> where its number stands in a summary."""
 
+FIRST = 5
+"""So many columns are about accuracy; the others, about graph and cost, are printed below them."""
+
 
 def number(summary: Row, path: tuple[str, ...]) -> float | None:
-    """A number of a summary; seconds are summed over verbs, bytes are megabytes."""
+    """A number of a summary; seconds are summed over the verbs, bytes become megabytes."""
     value: Any = summary
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
-    if path == ("seconds",) and isinstance(value, dict):
+    if isinstance(value, dict):
         return float(sum(value.values()))
     if path[0] == "bytes" and value is not None:
         return float(value) / 1e6
@@ -56,10 +61,7 @@ def fit_table(result: Result) -> Table:
         table.add_row("graph against the truth", ", ".join(recovery))
     table.add_row("bound", f"{summary['elbo']:.2f}")
     table.add_row("received per client and round", f"{summary['bytes']['received'] / 1e6:.3g} MB")
-    seconds: dict[str, float] = {}
-    for row in result.fit.history:
-        for verb, spent in row["seconds"].items():
-            seconds[verb] = seconds.get(verb, 0.0) + spent
+    seconds = summary["total_seconds"]
     table.add_row("seconds", ", ".join(f"{verb} {spent:.2f}" for verb, spent in seconds.items()))
     return table
 
@@ -76,12 +78,19 @@ def comparison(results: Sequence[Sequence[Result]]) -> list[Row]:
     return rows
 
 
-def comparison_table(rows: Sequence[Row], seeds: int) -> Table:
-    """The comparison as text: mean, and ± standard deviation where there are several seeds."""
-    table = Table(*["model", *COLUMNS], title=f"{seeds} seed{'s' if seeds > 1 else ''}", title_justify="left")
-    for row in rows:
-        table.add_row(row["model"], *(_cell(column, row[column], seeds) for column in COLUMNS))
-    return table
+def comparison_table(rows: Sequence[Row], seeds: int) -> Group:
+    """The comparison as text: accuracy, then graph and cost; mean, ± standard deviation where there are seeds."""
+    names = list(COLUMNS)
+    parts = []
+    for columns in (names[:FIRST], names[FIRST:]):
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("model", no_wrap=True)
+        for column in columns:
+            table.add_column(column, justify="right")
+        for row in rows:
+            table.add_row(row["model"], *(_cell(column, row[column], seeds) for column in columns))
+        parts.append(table)
+    return Group(*parts, f"mean over {seeds} seed{'s, ± standard deviation' if seeds > 1 else ''}")
 
 
 def markdown(rows: Sequence[Row], columns: Sequence[str], seeds: int) -> str:
@@ -98,7 +107,7 @@ def _cell(column: str, value: dict[str, float] | None, seeds: int) -> str:
     digits = {"bound": 1, "seconds": 2}.get(column, 3)
     sign = "+" if column == "gain over local" else ""
     text = f"{value['mean']:{sign}.{digits}f}"
-    return f"{text} ± {value['std']:.{digits}f}" if seeds > 1 else text
+    return f"{text} ±{value['std']:.{digits}f}" if seeds > 1 else text
 
 
 def _shown(value: float | None) -> str:

@@ -17,7 +17,7 @@ from scool_ppl.errors import InputError, unknown
 from scool_ppl.estep import NaturalGradient, SVIStep
 from scool_ppl.federation import Federation
 from scool_ppl.networks import network_for
-from scool_ppl.records import Row, against_local, versions
+from scool_ppl.records import Row, against_local, total_seconds, versions
 from scool_ppl.runs import Run
 from scool_ppl.zoo import load_model
 
@@ -145,6 +145,7 @@ class Workbench:
             "seed": self.settings.seed,
             "rounds": self.settings.rounds,
             **{key: value for key, value in fit.history[-1].items() if key != "round"},
+            "total_seconds": total_seconds(fit.history),
             "versions": versions(),
         }
         local = self.local.evaluation if baseline else None
