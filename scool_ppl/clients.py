@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from scool_ppl.batches import Batches, MakeOptimizer, Params, Probe, Pull, drawn, labelled, padded, shuffled
 from scool_ppl.errors import InputError, unknown
-from scool_ppl.executors import Loop, Stacked, fastest, optimizer_layout
+from scool_ppl.executors import Loop, Stacked
+from scool_ppl.measured import fastest, optimizer_layout
 from scool_ppl.networks import examine, network_for, seeded
 from scool_ppl.peers import Peers
 from scool_ppl.randomness import key

@@ -20,6 +20,7 @@ from scool_ppl.estep import EStep, NaturalGradient, Posterior
 from scool_ppl.evidence import Evidence
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.likelihoods import Likelihood
+from scool_ppl.measured import threads
 from scool_ppl.mixing import Mixing
 from scool_ppl.peers import All, PeerPolicy, Peers
 from scool_ppl.priors import GraphPrior, Joint
@@ -27,6 +28,8 @@ from scool_ppl.progress import tracked
 from scool_ppl.randomness import generator
 from scool_ppl.records import Row, history_row
 from scool_ppl.runs import Run
+
+SMALL = 2**17  # pairs
 
 
 class CooperationModel(NamedTuple):
@@ -204,7 +207,9 @@ class EM:
         """q(Y, Z) and the prior's parameters: Pyro changes the EM's own copy of the prior, the state gets its values."""
         self.model.prior.load_state_dict(state.prior)
         random = generator(state.seed, "infer", state.round)
-        posterior = self.model.e_step(joint, evidence, state.q, random)
+        # Many small operations: a second thread would only be waited for.
+        with threads(1 if evidence.peers.mask.numel() < SMALL else None):
+            posterior = self.model.e_step(joint, evidence, state.q, random)
         return posterior, self.model.prior.state()
 
     def mix(self, state: EMState, trained: Params, posterior: Posterior, peers: Peers) -> Params:

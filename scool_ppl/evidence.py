@@ -67,13 +67,24 @@ class Evidence:
                 "one row per receiving client and one column per candidate sender"
             )
         evidence.loss = loss
-        if loss_received is not None or evidence.peers.senders is None:
-            evidence.loss_received = loss_received if loss_received is not None else loss.T
+        mask = evidence.peers.mask
+        if loss_received is None and evidence.peers.senders is None and torch.equal(mask, mask.T):
+            loss_received = loss.T
+        if loss_received is not None:
+            evidence.loss_received = loss_received
         evidence.chance = torch.as_tensor(chance, dtype=loss.dtype)
         if label_entropy is not None:
             evidence.label_entropy = label_entropy
         evidence.seed, evidence.round = seed, round
         return evidence
+
+    @cached_property
+    def clients(self) -> Clients:
+        """Those who computed this; evidence that was given has none."""
+        raise InputError(
+            "this evidence was given without clients and misses what was asked of it; pass loss_received= (needed for "
+            "a table of peers or a one-sided mask) or label_entropy= to Evidence.given"
+        )
 
     @cached_property
     def probe(self) -> Probe:
@@ -88,7 +99,7 @@ class Evidence:
     @cached_property
     def loss_received(self) -> Tensor:
         """L_ji: mean loss of the sender's trained model j on the data of the receiver i, (K, M)."""
-        if self.peers.senders is None:
+        if self.peers.senders is None and torch.equal(self.peers.mask, self.peers.mask.T):
             return self.loss.T
         return self.clients.cross_loss(self.trained, self.peers, self.probe, model="sender")
 

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import copy
 import queue
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from scool_ppl.batches import Batches, MakeOptimizer, Params, Pull, descend, towards
 from scool_ppl.errors import InputError
+from scool_ppl.measured import Layout, threads
 from scool_ppl.networks import seeded
 
 Result = TypeVar("Result")
 
 _STARTED = "started"
 _SMALL = 2**20  # parameters in the stack
-
-
-class Layout(NamedTuple):
-    """What an optimiser keeps: `counters`, its entries that are one number per tensor; `rowwise`, may it be stacked?"""
-
-    counters: frozenset[str]
-    rowwise: bool
 
 
 class Executor(Protocol):
@@ -92,7 +85,7 @@ class Stacked:
         self.module.train()
         with (
             torch.enable_grad(),
-            self._enough_threads(params),
+            self._enoughthreads(params),
             seeded(seeds[0] if self.random else None, inputs.device),
         ):
             for start, stop in _runs(active):
@@ -142,13 +135,13 @@ class Stacked:
 
     def forward(self, params: Params, inputs: Tensor, *, shared: bool = False) -> Tensor:
         self.module.eval()
-        with self._enough_threads(params):
+        with self._enoughthreads(params):
             return self._vmapped(shared)(params, inputs)
 
-    def _enough_threads(self, params: Params) -> AbstractContextManager[None]:
+    def _enoughthreads(self, params: Params) -> AbstractContextManager[None]:
         """One thread for small stacks: more gain little there, and stall at every barrier when cores are shared."""
         small = not self.convolutional and sum(value.numel() for value in params.values()) < _SMALL
-        return _threads(1 if small else None)
+        return threads(1 if small else None)
 
 
 class Loop:
@@ -234,71 +227,12 @@ class Loop:
         if min(self.workers, count) == 1:
             return [borrow(client) for client in range(count)]
         workers = min(self.workers, count)
-        with _threads(None), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with threads(None), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(borrow, range(count)))
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Runs with this many torch threads (None: as many as before) and restores the number, for new threads too."""
-    before = torch.get_num_threads()
-    try:
-        if count is not None:
-            torch.set_num_threads(count)
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _is_convolutional(module: nn.Module) -> bool:
     return any(isinstance(part, nn.Conv2d) for part in module.modules())
-
-
-_MEASURED: dict[object, str] = {}
-
-
-def fastest(case: object, candidates: dict[str, Callable[[], object]]) -> str:
-    """The quickest candidate after one warm-up call each.
-
-    Remembered per case in this process, so that equal runs in it take the same executor and give the same bits.
-    """
-    if case not in _MEASURED:
-        seconds = {}
-        for name, run in candidates.items():
-            run()
-            start = time.perf_counter()
-            run()
-            seconds[name] = time.perf_counter() - start
-        _MEASURED[case] = min(seconds, key=lambda name: seconds[name])
-    return _MEASURED[case]
-
-
-def optimizer_layout(make: MakeOptimizer, device: torch.device) -> Layout:
-    """What an optimiser keeps and whether it may be stacked: two steps on a stack of two against two steps on each."""
-    values = torch.linspace(-1, 1, 18, device=device).view(2, 3, 3)
-    gradients = torch.arange(36.0, device=device).sin().view(2, 2, 3, 3)
-
-    def after_two(value: Tensor, gradient: Tensor) -> tuple[Tensor, dict[str, Any]]:
-        leaf = value.clone().requires_grad_()
-        optimizer = make([leaf])
-        for step in gradient:
-            leaf.grad = step.clone()
-            optimizer.step()
-        return leaf.detach(), optimizer.state[leaf]
-
-    try:
-        alone = [after_two(values[row], gradients[:, row])[0] for row in range(2)]
-    except (TypeError, ValueError, AttributeError) as problem:
-        raise InputError(
-            f"the optimiser cannot be used: {problem}; expected something like partial(torch.optim.SGD, lr=0.1)"
-        ) from problem
-    try:
-        stacked, state = after_two(values, gradients)
-    except (RuntimeError, ValueError):
-        return Layout(frozenset(), rowwise=False)
-    sizes = {name: torch.as_tensor(entry).dim() for name, entry in state.items() if entry is not None}
-    rowwise = torch.allclose(stacked, torch.stack(alone)) and all(size in (0, 3) for size in sizes.values())
-    return Layout(frozenset(name for name, size in sizes.items() if size == 0), rowwise)
 
 
 def _started(state: Params, count: int) -> Tensor:

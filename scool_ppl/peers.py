@@ -55,7 +55,12 @@ class Peers(NamedTuple):
         A table is summed column by column, so that memory stays at one copy of x.
         """
         weights = torch.where(self.mask, weights, torch.zeros_like(weights)).to(x)
-        flat = x.flatten(1)
+        flat = x.reshape(len(x), -1)
+        broken = ~flat.isfinite().all(1)
+        if bool(broken.any()):  # 0 * nan is nan: what broke reaches only those who give it weight
+            out = self.combine(weights, flat.masked_fill(broken[:, None], 0))
+            out[self.combine(weights.ne(0).to(x), broken.to(x)) > 0] = torch.nan
+            return out.view_as(x)
         if self.senders is None:
             return (weights @ flat).view_as(x)
         out = torch.zeros_like(flat)

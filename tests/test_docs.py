@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -38,7 +39,9 @@ COMMANDS = [
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=240)
+    # One thread each: the tests run two at a time.
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=240, env=environment)
 
 
 def test_there_is_something_to_test() -> None:

@@ -53,7 +53,7 @@ class Printed:
             log_z[j] += self.w[i, j] * on.T @ self.z[i] + (1 - self.w[i, j]) * off.T @ self.z[i]
         self.z = log_z.softmax(1)
 
-    def update_B(self, clamp: float) -> None:
+    def update_blocks(self, clamp: float) -> None:
         edges, pairs = torch.zeros_like(self.B), torch.zeros_like(self.B)
         for i, j in self.pairs:
             outer = self.z[i][:, None] * self.z[j]
@@ -79,7 +79,7 @@ def test_a_sweep_equals_the_printed_updates(mask: Tensor) -> None:
     printed.update_w()
     printed.update_gamma()
     printed.update_z()
-    printed.update_B(clamp=0.05)
+    printed.update_blocks(clamp=0.05)
     assert torch.allclose(found.moments["Y"][mask], printed.w[mask], atol=1e-10)
     assert torch.allclose(found.q["pi_concentration"], printed.gamma, atol=1e-10)
     assert torch.allclose(found.moments["z"], printed.z, atol=1e-10)
@@ -164,7 +164,7 @@ def test_random_starts_are_worse_which_is_why_there_is_a_spectral_one() -> None:
 
 
 def test_restarts_keep_the_highest_bound() -> None:
-    group, log_lik = planted(40, 8, noise=1.0)
+    _, log_lik = planted(40, 8, noise=1.0)
     evidence = evidence_of(log_lik)
     bounds = []
     for restarts in (0, 6):
@@ -212,7 +212,7 @@ def test_more_blocks_than_groups_find_the_same_graph() -> None:
 
 
 def test_an_isolated_client_and_masked_pairs_have_no_influence() -> None:
-    group, log_lik = planted(8, 2, noise=0.3)
+    _, log_lik = planted(8, 2, noise=0.3)
     mask = torch.ones(8, 8, dtype=torch.bool)
     mask[3] = mask[:, 3] = False
     mask[0, 1] = False
@@ -279,7 +279,7 @@ class OwnGuide(Continuous):
 def test_svi_infers_a_continuous_prior_and_natural_gradient_says_to_use_it() -> None:
     _, log_lik = planted(8, 2, noise=0.3)
     joint, evidence = Joint(Continuous(8).double(), 2 * log_lik), evidence_of(log_lik)
-    with pytest.raises(InputError, match="'x' is continuous.*SVIStep"):
+    with pytest.raises(InputError, match=r"'x' is continuous.*SVIStep"):
         NaturalGradient()(joint, evidence, {}, rng())
     found = SVIStep(steps=150)(joint, evidence, {}, rng())
     assert found.elbo > found.bounds[0]

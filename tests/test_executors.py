@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from scool_ppl.batches import shuffled
 from scool_ppl.clients import Batches, Clients, Params, Pull, Trained
 from scool_ppl.errors import InputError
-from scool_ppl.executors import optimizer_layout
 from scool_ppl.federation import Federation
+from scool_ppl.measured import optimizer_layout
 from scool_ppl.networks import CNN
 from scool_ppl.peers import Peers
 
