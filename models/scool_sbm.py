@@ -10,10 +10,8 @@ which leaves the graph empty when taken literally, few sweeps from a random star
 of the peers dropped after 10 rounds (keep=...).
 """
 
-from typing import Literal
-
 from scool_ppl import CooperationModel, NaturalGradient
-from scool_ppl.likelihoods import CrossLoss
+from scool_ppl.likelihoods import CrossLoss, Reference
 from scool_ppl.mixing import MixUpdates
 from scool_ppl.peers import All, Top
 from scool_ppl.priors import SBM
@@ -29,7 +27,7 @@ def build(
     restarts: int = 0,
     n_eff: float = 5.0,
     temperature: float = 1.0,
-    reference: Literal["midpoint", "uniform", "marginal", "none"] = "midpoint",
+    reference: Reference = "midpoint",
     symmetric: bool = True,
     keep: int | None = None,
     after: int = 10,

@@ -8,7 +8,7 @@ from scool_ppl.distributions import BlockBernoulli, OneHot
 from scool_ppl.elbo import AutoMeanField, MomentELBO
 from scool_ppl.em import EM, CooperationModel, Schedule
 from scool_ppl.errors import InputError
-from scool_ppl.estep import NaturalGradient, SVIStep
+from scool_ppl.estep import NaturalGradient, ProjectedGradient, SVIStep
 from scool_ppl.evidence import Evidence
 from scool_ppl.federation import Federation, load_federation
 from scool_ppl.graph import CooperationGraph
@@ -34,6 +34,7 @@ __all__ = [
     "MomentELBO",
     "NaturalGradient",
     "OneHot",
+    "ProjectedGradient",
     "SVIStep",
     "Schedule",
     "likelihoods",

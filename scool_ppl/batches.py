@@ -94,6 +94,38 @@ def shuffled(
     return Batches(index, weight, labelled(federation, index))
 
 
+def shared(
+    own: Batches, weights: Tensor, own_weight: Tensor, sampled: torch.Generator | None = None, negligible: float = 1e-6
+) -> Batches:
+    """Batches in which client i's loss is own_weight_i L(D_i) + sum_j weights_ij L(D_j), by j's batch of the same step.
+
+    weights: (K, K) with a zero diagonal, own_weight: (K,). Clients with fewer batches begin theirs again. With `sampled`
+    one j is drawn per step with probability weights_ij / sum_l weights_il, and weighted by that sum.
+    """
+    count, steps, _ = own.index.shape
+    lengths = own.active.sum(1).clamp(min=1)
+    step = torch.arange(steps)
+    if sampled is None:
+        width = max(1, int((weights > negligible).sum(1).max()))
+        weight, peer = weights.topk(min(width, count), dim=1)
+        weight = torch.where(weight > negligible, weight, torch.zeros_like(weight))
+        peer, weight = peer[:, None].expand(-1, steps, -1), weight[:, None].expand(-1, steps, -1)
+    else:
+        total = weights.sum(1, keepdim=True)
+        chance = torch.where(total > 0, weights, torch.ones_like(weights))
+        peer = torch.multinomial(chance, steps, replacement=True, generator=sampled)[..., None]
+        weight = total[:, :, None].expand(-1, steps, -1)
+    there = step[None, :, None] % lengths[peer]
+    active = own.active[:, :, None]
+    fields = [field[peer, there].flatten(2) for field in (own.index, own.targets)]
+    joined = (own.weight[peer, there] * weight[..., None] * active[..., None]).flatten(2)
+    return Batches(
+        torch.cat([own.index, fields[0]], 2),
+        torch.cat([own.weight * own_weight[:, None, None], joined], 2),
+        torch.cat([own.targets, fields[1]], 2),
+    )
+
+
 def _order(
     members: Tensor, batch_size: int, epochs: int, steps: int | None, random: torch.Generator
 ) -> tuple[Tensor, Tensor]:

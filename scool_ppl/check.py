@@ -15,7 +15,7 @@ from scool_ppl.bruteforce import enumerated_bound, factors
 from scool_ppl.clients import Clients
 from scool_ppl.elbo import AutoMeanField, MomentELBO, latent_sites, score
 from scool_ppl.em import EM, CooperationModel, Schedule
-from scool_ppl.errors import InputError
+from scool_ppl.errors import USER_ERRORS, InputError
 from scool_ppl.estep.svi import SVIStep, guide_of
 from scool_ppl.evidence import Evidence
 from scool_ppl.federation import load_federation
@@ -25,7 +25,6 @@ from scool_ppl.zoo import load_model, load_module
 
 DRAWS = 800
 MOST_CONFIGURATIONS = 3000
-USER_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, NotImplementedError)
 
 
 class Check(NamedTuple):
@@ -48,7 +47,8 @@ class _Case:
         self.model: CooperationModel = load_model(model, num_clients, federation=federation)
         em = EM(self.model, Clients(federation), Schedule(warmup_epochs=5))
         state = em.init()
-        evidence, _ = em.look(state, em.train(state).params)
+        turn = em.turn(state)
+        evidence, _ = em.look(turn, em.train(state, turn).params)
         mask = evidence.peers.mask.clone()
         self.masked = (0, int(mask[0].nonzero()[-1])) if mask[0].any() else None
         if self.masked is not None:
@@ -56,16 +56,15 @@ class _Case:
         evidence.peers = evidence.peers._replace(mask=mask)
         self.evidence: Evidence = evidence
         self.prior: GraphPrior = em.model.prior
-        self.joint = Joint(self.prior, torch.where(mask, em.model.likelihood(evidence).double(), 0.0))
+        self.joint = Joint(self.prior, em.model.likelihood(evidence))
         self.guide = guide_of(self.prior, self.joint)
         self.automatic = isinstance(self.guide, AutoMeanField)
 
     def trace(self, seed: int = 0) -> poutine.Trace:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            trace = poutine.trace(self.prior).get_trace(self.evidence)
-            trace.compute_log_prob()
-            return trace
+        torch.manual_seed(seed)
+        trace = poutine.trace(self.prior).get_trace(self.evidence)
+        trace.compute_log_prob()
+        return trace
 
     def scattered(self) -> AutoMeanField:
         """The automatic guide at a random q."""
@@ -81,10 +80,15 @@ class _Case:
 def check_model(model: str | os.PathLike[str]) -> list[Check]:
     """All checks on a model file; when an early one fails those that build on it are left out."""
     load_module(model)
+    with torch.random.fork_rng(devices=[]):
+        return _report(model)
+
+
+def _report(model: str | os.PathLike[str]) -> list[Check]:
     report: list[Check] = []
     try:
         case = _Case(model, 5)
-    except (InputError, *USER_ERRORS) as error:
+    except USER_ERRORS as error:
         return [Check("builds and looks", False, _line(error))]
     report.append(Check("builds and looks", True, type(case.model.prior).__name__))
     for name, check, vital in CHECKS:
@@ -92,7 +96,7 @@ def check_model(model: str | os.PathLike[str]) -> list[Check]:
             report.append(Check(name, True, check(case)))
         except _NotApplicableError as reason:
             report.append(Check(name, None, str(reason)))
-        except (InputError, *USER_ERRORS) as error:
+        except USER_ERRORS as error:
             report.append(Check(name, False, _line(error)))
             if vital:
                 return report
@@ -144,6 +148,11 @@ def _mask(case: _Case) -> str:
     site = case.trace().nodes["Y"]
     if case.masked is None or site["is_observed"]:
         raise _NotApplicableError("the graph is given" if site["is_observed"] else "no client has a candidate to mask")
+    if case.prior.kind == "rows":
+        chosen = sum(case.trace(seed).nodes["Y"]["value"] for seed in range(50))
+        if bool(chosen[~case.evidence.peers.mask].any()):
+            raise InputError("draws choose masked senders, expected none; pass the logits through self.row_logits")
+        return "never chosen"
     value = site["value"]
     flipped = torch.where(case.evidence.peers.mask, value, 1 - value)
     with torch.no_grad():
@@ -164,16 +173,14 @@ def _draws(case: _Case) -> str:
     values = case.trace(1).nodes["Y"]["value"]
     if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
         raise InputError("draws of 'Y' are negative or not finite, expected 0 or 1, or weights of at least 0")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        case.guide(case.evidence)
+    torch.manual_seed(0)
+    case.guide(case.evidence)
     return "prior and guide"
 
 
 def _sites(case: _Case) -> str:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        guided = {name for name, _ in latent_sites(poutine.trace(case.guide).get_trace(case.evidence))}
+    torch.manual_seed(0)
+    guided = {name for name, _ in latent_sites(poutine.trace(case.guide).get_trace(case.evidence))}
     wanted = set(_values(case))
     if wanted - guided:
         raise InputError(f"sites {sorted(wanted - guided)} are missing in the guide; sample them there too")
@@ -192,9 +199,8 @@ def _learns(case: _Case) -> str:
         raise InputError(
             "prior and guide have no learnable parameter, expected pyro.nn.PyroParam or torch.nn.Parameter attributes"
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        loss = MomentELBO().differentiable_loss(case.joint, case.guide, case.evidence)
+    torch.manual_seed(0)
+    loss = MomentELBO().differentiable_loss(case.joint, case.guide, case.evidence)
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     loss = loss.detach()
     if not math.isfinite(float(loss)) or not all(bool(torch.isfinite(g).all()) for g in gradients if g is not None):
@@ -211,8 +217,8 @@ def _moments(case: _Case) -> str:
     if not _values(case) or not case.automatic:
         raise _NotApplicableError("no automatic guide" if _values(case) else "the graph is given")
     guide = case.scattered()
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    torch.manual_seed(0)
+    with torch.no_grad():
         exact = float(
             MomentELBO(num_particles=100 if "normal" in guide.kinds.values() else 1).bound(
                 case.joint, guide, case.evidence

@@ -51,7 +51,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="no progress bar")]
 
 @app.command()
 def fit(
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[MODEL] [NAME=VALUE]...")] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="MODEL|NAME=VALUE", help="a model, its hyperparameters")
+    ] = None,
     federation: FederationSpec = DEFAULT_FEDERATION,
     clients: NumClients = None,
     data_root: DataRoot = None,
@@ -75,7 +77,10 @@ def fit(
     baseline: Annotated[bool, typer.Option("--baseline", help="also train local-only, for the gain over it")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit MODEL (a name or a .py file, default scool_sbm); NAME=VALUE are its hyperparameters."""
+    """Fit a model to a federation.
+
+    MODEL is a name or a .py file, default scool_sbm; NAME=VALUE are its hyperparameters, see `scool models`.
+    """
     chosen = _settings(locals())
     ((model, choices),) = _models(arguments or [], most=1)
     data = load_federation(federation, seed=seed, data_root=data_root, download=download, clients=clients)
@@ -91,7 +96,9 @@ def fit(
 
 @app.command()
 def compare(
-    arguments: Annotated[list[str], typer.Argument(metavar="MODEL [NAME=VALUE]... MODEL...")],
+    arguments: Annotated[
+        list[str], typer.Argument(metavar="MODEL|NAME=VALUE", help="models, each followed by its own")
+    ],
     federation: FederationSpec = DEFAULT_FEDERATION,
     clients: NumClients = None,
     data_root: DataRoot = None,
@@ -114,7 +121,10 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="folder of the table and the figure; default: runs/compare")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Fit several models on the same clients, initialisation and batches; one table and one figure."""
+    """Fit several models on the same clients.
+
+    Initialisation and batches are the same too; one table and one figure.
+    """
     from scool_ppl.tables import comparison_table
     from scool_ppl.workflow import compare as run_comparison
     from scool_ppl.workflow import save_comparison
@@ -128,6 +138,7 @@ def compare(
         return load_federation(federation, seed=number, data_root=data_root, download=download, clients=clients)
 
     folder = out or free_name("runs", "compare")
+    Run.vacant(folder)
     results = run_comparison(models, data, chosen, range(seed, seed + seeds), progress=not quiet)
     rows = save_comparison(results, folder)
     console = Console()
@@ -137,10 +148,10 @@ def compare(
 
 @app.command()
 def plot(
-    run: Annotated[Path, typer.Argument(help="a run's folder")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run's folder")],
     gexf: Annotated[bool, typer.Option("--gexf", help="also write graph.gexf, for Gephi")] = False,
 ) -> None:
-    """Draw the pictures of RUN again from its files."""
+    """Draw the pictures of a run again."""
     folder = Run.open(run)
     paths = folder.draw()
     if gexf:
@@ -152,7 +163,10 @@ def plot(
 
 @app.command()
 def check(model: Annotated[str, typer.Argument(metavar="MODEL_FILE", help="a .py file or a model's name")]) -> None:
-    """Check that a prior keeps the contract; every line passes or says what to do."""
+    """Check that a prior keeps the contract.
+
+    Every line passes or says what to do.
+    """
     from scool_ppl.check import check_model
 
     words = {True: "pass", False: "FAIL", None: "skip"}
@@ -165,7 +179,7 @@ def check(model: Annotated[str, typer.Argument(metavar="MODEL_FILE", help="a .py
 
 @app.command()
 def models() -> None:
-    """List the built-in models with their hyperparameters and defaults."""
+    """List models and hyperparameters."""
     table = Table("model", "what it is", "hyperparameters")
     for name in model_names():
         title = (inspect.getdoc(load_module(name)) or "").splitlines()[0]
@@ -174,15 +188,9 @@ def models() -> None:
     Console().print(table)
 
 
-federations = typer.Typer(help="List recipes and datasets, or show a federation.", invoke_without_command=True)
-app.add_typer(federations, name="federations")
-
-
-@federations.callback()
-def list_federations(context: typer.Context) -> None:
-    """List recipes with their options, and datasets; `show SPEC` draws one."""
-    if context.invoked_subcommand is not None:
-        return
+@app.command()
+def federations() -> None:
+    """List recipes, options and datasets."""
     from scool_ppl.datasets import DATASETS
     from scool_ppl.options import accepted
     from scool_ppl.partition import RECIPES
@@ -223,12 +231,14 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command; errors are one line on standard error: exit code 2 for bad input, 3 for a failed run."""
     try:
         code = app(arguments, standalone_mode=False, prog_name="scool")
+        if code == 130:  # newer typer returns this where older ones raise
+            code = _complain("interrupted", 130)
     except InputError as error:
         code = _complain(error, 2)
     except RunError as error:
         code = _complain(error, 3)
     except UsageError as error:  # type: ignore[misc]
-        code = _complain(f"{error.format_message()} See `scool --help`.", 2)
+        code = _complain(f"{error.format_message().rstrip('.')}; see `scool --help`", 2)
     except (KeyboardInterrupt, typer.Abort):
         code = _complain("interrupted", 130)
     sys.exit(code if isinstance(code, int) else 0)

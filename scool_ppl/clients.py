@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from scool_ppl.batches import Batches, MakeOptimizer, Params, Probe, Pull, drawn, labelled, padded, shuffled
 from scool_ppl.errors import InputError, unknown
-from scool_ppl.executors import Loop, Stacked
+from scool_ppl.executors import Loop, Stacked, mixed
 from scool_ppl.measured import fastest, optimizer_layout
 from scool_ppl.networks import examine, network_for, seeded
 from scool_ppl.peers import Peers
@@ -136,7 +136,7 @@ class Clients:
                 f"epochs={epochs}, steps={steps}: expected epochs of at least 0, steps of at least 1 or None"
             )
         if batches is None:
-            batches = self._plan(epochs, steps, seed, round)
+            batches = self.batches(epochs=epochs, steps=steps, seed=seed, round=round)
         state = optimizer_state or {}
         executor = self._executor(params, state, batches)
         batches = self._placed(batches)
@@ -144,7 +144,8 @@ class Clients:
         params, state, losses = executor.train(params, state, self.inputs, batches, pull, seeds)
         return Trained(params, state, self._last_epoch(losses, batches).cpu())
 
-    def _plan(self, epochs: int, steps: int | None, seed: int, round: int) -> Batches:
+    def batches(self, *, epochs: int, steps: int | None, seed: int, round: int) -> Batches:
+        """Each client's own shuffled batches of a round."""
         return shuffled(self.federation, self.batch_size, epochs=epochs, steps=steps, seed=seed, round=round)
 
     def _placed(self, batches: Batches) -> Batches:
@@ -173,7 +174,7 @@ class Clients:
         if self._requested == "auto" and not stackable:
             self.executor_name = "loop"
         if self.executor_name == "auto":
-            plan = self._placed(self._plan(0, 2, 0, 0))
+            plan = self._placed(self.batches(epochs=0, steps=2, seed=0, round=0))
             run = [partial(e.train, params, {}, self.inputs, plan, None, ()) for e in (self._stacked, self._loop)]
             shape = (self.num_clients, self.batch_size, *self.inputs.shape[1:])
             case = (repr(self._module), type(self._module), shape, self.inputs.dtype, self.device, self.optimizer)
@@ -181,15 +182,19 @@ class Clients:
         return self._stacked if self.executor_name == "stacked" else self._loop
 
     @torch.no_grad()
-    def evaluate(self, params: Params, split: str = "test") -> Evaluation:
-        """Every client's network on its own images of a split, with its own labels."""
+    def evaluate(self, params: Params, split: str = "test", mixture: tuple[Tensor, Peers] | None = None) -> Evaluation:
+        """Every client's network on its own images of a split, with its own labels.
+
+        With `mixture` (weights (K, M), peers) client i predicts sum_j w_ij softmax h_theta_j(x), rows normalised.
+        """
         members = self._members(split)
         index, mask = padded(members)
         targets = labelled(self.federation, index).to(self.device)
         index, mask, executor = index.to(self.device), mask.to(self.device), self._executor(params, {}, None)
         totals = torch.zeros(3, self.num_clients, device=self.device)
         for columns in self._chunks(index.shape[1], executor):
-            outputs = executor.forward(params, self.inputs[index[:, columns]])
+            inputs = self.inputs[index[:, columns]]
+            outputs = executor.forward(params, inputs) if mixture is None else mixed(executor, params, inputs, *mixture)
             own = outputs.masked_fill(~self._own_classes[:, None], -torch.inf)
             labels = targets[:, columns]
             right, own_right = outputs.argmax(-1) == labels, own.argmax(-1) == labels
@@ -239,6 +244,13 @@ class Clients:
         else:
             losses = self._columns(params, senders.to(self.device), probe, model)
         return losses.to(peers.mask.device).where(peers.mask, 0)
+
+    def probe_loss(self, params: Params, probe: Probe) -> Tensor:
+        """Mean loss (P,) of networks (P, ...), each on its own row of a probe; differentiable in the parameters."""
+        mask, executor = probe.mask.to(self.device), self._stacked if self.executor_name == "stacked" else self._loop
+        index, targets = probe.index.to(self.device), probe.targets.to(self.device)
+        losses = _losses(executor.forward(params, self.inputs[index]), targets)
+        return (losses * mask).sum(-1) / mask.sum(-1)
 
     def _all_pairs(self, params: Params, probe: Probe) -> Tensor:
         """loss[i, j] of every model i on every client j's probe (K, K): each model sees the same pile of images."""

@@ -50,6 +50,9 @@ _TORCHVISION = {
 }
 DATASETS: tuple[str, ...] = ("digits", *_TORCHVISION)
 
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+"""What numpy raises on a damaged .npz file."""
+
 _REQUIRED = ("inputs", "targets", "client")
 _OPTIONAL = ("split", "names", "groups", "truth", "num_classes")
 
@@ -117,7 +120,7 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
         raise InputError(f"no file {path}; expected an .npz with inputs, targets and client") from None
     except InputError:
         raise
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except UNREADABLE as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"cannot read {path} ({reason}); write it with numpy.savez or Federation.save_npz") from error
     missing = [name for name in _REQUIRED if name not in arrays]

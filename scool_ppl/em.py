@@ -28,8 +28,9 @@ from scool_ppl.progress import tracked
 from scool_ppl.randomness import generator
 from scool_ppl.records import Row, history_row
 from scool_ppl.runs import Run
+from scool_ppl.turn import Turn
 
-SMALL = 2**17  # pairs
+SMALL = 2**17  # pairs or parameters: below, a second thread is only waited for
 
 
 class CooperationModel(NamedTuple):
@@ -81,6 +82,8 @@ class EMState(NamedTuple):
     """Parameters of the prior."""
     peers: Peers | None
     """The candidates of the last round."""
+    memory: dict[str, Tensor]
+    """What policies, likelihoods and mixing rules remember."""
     round: int
     seed: int
 
@@ -141,32 +144,36 @@ class EM:
                 f"build the model with num_clients={clients.num_clients}"
             )
         # float64 for the graph: bounds are compared across sweeps, and K x K numbers are cheap beside the networks.
-        self.model = model._replace(prior=copy.deepcopy(model.prior).double())
+        self.model = model._replace(prior=copy.deepcopy(model.prior))
         self.clients = clients
         self.schedule = schedule or Schedule()
         self.seed = seed
-        self._prior_start = self.model.prior.state()
+        self.model.prior.prepare(clients, seed)
+        self._prior_start = self.model.prior.double().state()
 
     def init(self) -> EMState:
-        """The state before the first round."""
+        """The state before the first round; it has a graph already where the prior says what it is to begin with."""
         params = self.clients.init(self.seed)
-        return EMState(params, params, {}, {}, {}, self._prior_start, None, 0, self.seed)
+        graph = self.model.prior.initial_graph()
+        peers = None if graph is None else Peers.everybody(self.clients.num_clients, self.model.prior.includes_self)
+        moments = {} if graph is None else {"Y": graph}
+        return EMState(params, params, {}, moments, {}, self._prior_start, peers, {}, 0, self.seed)
 
     def step(self, state: EMState) -> tuple[EMState, EMInfo]:
         """One round: train, look, infer, mix."""
         clock = _Clock()
+        turn = self.turn(state)
         with clock("train"):
-            trained = self.train(state)
+            trained = self.train(state, turn)
         with clock("look"):
-            evidence, joint = self.look(state, trained.params)
+            evidence, joint = self.look(turn, trained.params)
         with clock("infer"):
             posterior, prior = self.infer(state, evidence, joint)
         with clock("mix"):
             params = self.mix(state, trained.params, posterior, evidence.peers)
         received, sent = self._traffic(posterior.moments["Y"], evidence.peers)
-        info = EMInfo(
-            posterior.elbo, float(trained.loss.nanmean()), trained.params, received, sent, dict(clock.seconds)
-        )
+        loss = float(trained.loss.nanmean())
+        info = EMInfo(posterior.elbo, loss, trained.params, received, sent, dict(clock.seconds))
         state = EMState(
             params=params,
             start=state.start,
@@ -175,57 +182,70 @@ class EM:
             q=posterior.q,
             prior=prior,
             peers=evidence.peers,
+            memory=turn.memory,
             round=state.round + 1,
             seed=state.seed,
         )
         return state, info
 
-    def train(self, state: EMState) -> Trained:
-        """theta^t -> theta^{t+1/2}: local epochs on own data."""
+    def turn(self, state: EMState) -> Turn:
+        """Where the next round begins."""
+        return Turn(
+            clients=self.clients,
+            params=state.params,
+            start=state.start,
+            peers=state.peers,
+            weights=state.moments.get("Y"),
+            memory=dict(state.memory),
+            includes_self=self.model.prior.includes_self,
+            epochs=self.schedule.epochs(state.round),
+            steps=self.schedule.local_steps,
+            round=state.round,
+            seed=state.seed,
+        )
+
+    def train(self, state: EMState, turn: Turn) -> Trained:
+        """theta^t -> theta^{t+1/2}: local epochs on own data, with what the mixing rule adds to every step."""
+        terms = self.model.mixing.during(turn)
         return self.clients.train(
             state.params,
             state.optimizer,
-            epochs=self.schedule.epochs(state.round),
-            steps=self.schedule.local_steps,
-            seed=state.seed,
-            round=state.round,
+            epochs=turn.epochs,
+            steps=turn.steps,
+            seed=turn.seed,
+            round=turn.round,
+            pull=terms.pull,
+            batches=terms.batches,
         )
 
-    def look(self, state: EMState, trained: Params) -> tuple[Evidence, Joint]:
+    def look(self, turn: Turn, trained: Params) -> tuple[Evidence, Joint]:
         """The round's candidates and what they show, scored by the likelihood."""
-        peers = self.model.peers(
-            state.peers,
-            state.moments.get("Y"),
-            num_clients=self.clients.num_clients,
-            includes_self=self.model.prior.includes_self,
-            round=state.round,
-        )
-        evidence = Evidence(self.clients, state.params, trained, state.start, peers, seed=state.seed, round=state.round)
-        return evidence, Joint(self.model.prior, self.model.likelihood(evidence).double())
+        evidence = Evidence(turn, trained, self.model.peers(turn))
+        return evidence, Joint(self.model.prior, self.model.likelihood(evidence))
 
     def infer(self, state: EMState, evidence: Evidence, joint: Joint) -> tuple[Posterior, dict[str, Tensor]]:
         """q(Y, Z) and the prior's parameters: Pyro changes the EM's own copy of the prior, the state gets its values."""
         self.model.prior.load_state_dict(state.prior)
         random = generator(state.seed, "infer", state.round)
-        # Many small operations: a second thread would only be waited for.
         with threads(1 if evidence.peers.mask.numel() < SMALL else None):
             posterior = self.model.e_step(joint, evidence, state.q, random)
         return posterior, self.model.prior.state()
 
     def mix(self, state: EMState, trained: Params, posterior: Posterior, peers: Peers) -> Params:
         """theta^{t+1} from theta^t, theta^{t+1/2} and w = E_q[Y]."""
-        with torch.no_grad():
+        small = sum(value.numel() for value in trained.values()) < SMALL
+        with torch.no_grad(), threads(1 if small else None):
             return self.model.mixing(state.params, trained, posterior.moments["Y"], peers)
 
     def _traffic(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Tensor]:
         """Bytes per client: one network for every other client looked at, or used where nothing is looked at."""
-        moved = peers.mask if self.model.likelihood.looks else peers.mask & (weights > 0)
+        moved = peers.fresh.mask if self.model.likelihood.looks else peers.mask & (weights > 0)
         moved = peers.dense(moved.double()).fill_diagonal_(0) * self.clients.bytes_per_model
         return moved.sum(1), moved.sum(0)
 
     def graph(self, state: EMState, evaluation: Evaluation | None = None) -> CooperationGraph:
         """The graph of a state, with what is known of its clients."""
-        if state.peers is None:
+        if state.peers is None or state.round == 0:
             raise InputError("the state is from before the first round, there is no graph yet; call step first")
         federation = self.clients.federation
         return CooperationGraph(
@@ -233,11 +253,18 @@ class EM:
             names=self.clients.names,
             peers=state.peers,
             kind=self.model.prior.kind,
-            memberships=state.moments.get("z"),
+            memberships=state.moments.get("z", state.moments.get("pi")),
             groups=federation.groups,
             accuracy=None if evaluation is None else evaluation.accuracy,
             samples=federation.sizes("train"),
         )
+
+    def evaluate(self, state: EMState, split: str = "test") -> Evaluation:
+        """What the clients would deploy after this round, on a split: their networks, or mixtures of predictions."""
+        mixture = None
+        if state.peers is not None and state.round > 0:
+            mixture = self.model.mixing.predictors(state.moments["Y"], state.peers)
+        return self.clients.evaluate(state.params, split, mixture)
 
     def fit(
         self,
@@ -257,7 +284,7 @@ class EM:
         with tracked(rounds, enabled=progress) as report:
             for _ in range(rounds):
                 state, info = self.step(state)
-                mixed, trained = self.clients.evaluate(state.params), self.clients.evaluate(info.trained)
+                mixed, trained = self.evaluate(state), self.clients.evaluate(info.trained)
                 graph = self.graph(state, mixed)
                 row = history_row(state.round, info, mixed, trained, graph.score(self.clients.federation.truth))
                 history.append(row)

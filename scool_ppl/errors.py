@@ -14,6 +14,22 @@ class InputError(ScoolError, ValueError):
     """What the user gave cannot be used; the message names what was found, what was expected and the remedy."""
 
 
+USER_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""What a user's own Python may raise; an InputError is among them."""
+
+
 class RunError(ScoolError, RuntimeError):
     """A run failed after it had started; what it wrote before is intact."""
 

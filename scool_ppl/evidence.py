@@ -13,6 +13,7 @@ from scool_ppl.peers import Peers
 
 if TYPE_CHECKING:
     from scool_ppl.clients import Clients, Params, Probe
+    from scool_ppl.turn import Turn
 
 
 class Evidence:
@@ -22,25 +23,16 @@ class Evidence:
     ``Evidence.given(loss=matrix)`` is enough to run a prior without any client.
     """
 
-    def __init__(
-        self,
-        clients: Clients,
-        before: Params,
-        trained: Params,
-        start: Params,
-        peers: Peers,
-        *,
-        seed: int,
-        round: int,
-    ) -> None:
-        self.clients = clients
-        self.before = before
+    def __init__(self, turn: Turn, trained: Params, peers: Peers) -> None:
+        self.clients = turn.clients
+        self.before = turn.params
+        self.start = turn.start
         self.trained = trained
-        self.start = start
         self.peers = peers
-        self.seed = seed
-        self.round = round
-        self.num_clients = clients.num_clients
+        self.memory = turn.memory
+        self.seed = turn.seed
+        self.round = turn.round
+        self.num_clients = turn.num_clients
 
     @classmethod
     def given(
@@ -66,6 +58,11 @@ class Evidence:
                 f"loss has shape {tuple(loss.shape)}, expected {tuple(evidence.peers.mask.shape)}: "
                 "one row per receiving client and one column per candidate sender"
             )
+        if loss_received is not None and loss_received.shape != loss.shape:
+            raise InputError(
+                f"loss_received has shape {tuple(loss_received.shape)}, expected {tuple(loss.shape)}, that of loss: "
+                "the same pairs with the roles of model and data exchanged"
+            )
         evidence.loss = loss
         mask = evidence.peers.mask
         if loss_received is None and evidence.peers.senders is None and torch.equal(mask, mask.T):
@@ -75,7 +72,7 @@ class Evidence:
         evidence.chance = torch.as_tensor(chance, dtype=loss.dtype)
         if label_entropy is not None:
             evidence.label_entropy = label_entropy
-        evidence.seed, evidence.round = seed, round
+        evidence.seed, evidence.round, evidence.memory = seed, round, {}
         return evidence
 
     @cached_property
@@ -94,14 +91,15 @@ class Evidence:
     @cached_property
     def loss(self) -> Tensor:
         """L_ij: mean loss of the receiver's trained model i on the data of the sender j, (K, M)."""
-        return self.clients.cross_loss(self.trained, self.peers, self.probe, model="receiver")
+        return self.clients.cross_loss(self.trained, self.peers.fresh, self.probe, model="receiver").cpu()
 
     @cached_property
     def loss_received(self) -> Tensor:
         """L_ji: mean loss of the sender's trained model j on the data of the receiver i, (K, M)."""
-        if self.peers.senders is None and torch.equal(self.peers.mask, self.peers.mask.T):
+        mask = self.peers.fresh.mask
+        if self.peers.senders is None and torch.equal(mask, mask.T):
             return self.loss.T
-        return self.clients.cross_loss(self.trained, self.peers, self.probe, model="sender")
+        return self.clients.cross_loss(self.trained, self.peers.fresh, self.probe, model="sender").cpu()
 
     @cached_property
     def chance(self) -> Tensor:
@@ -113,3 +111,63 @@ class Evidence:
         """Entropy of each client's own training labels, (K,): the loss of knowing only their frequencies."""
         counts = self.clients.federation.label_counts("train").to(self.loss.dtype)
         return torch.special.entr(counts / counts.sum(1, keepdim=True)).sum(1)
+
+    @cached_property
+    def updates(self) -> Params:
+        """theta^{t+1/2} - theta^0, name -> (K, ...): where training has taken each client since the start."""
+        return {name: value - self.start[name] for name, value in self.trained.items()}
+
+    @cached_property
+    def validation_probe(self) -> Probe:
+        """One fixed batch of validation data per client."""
+        probe = self.clients.probe(self.seed, self.round, "validation")
+        if not bool(probe.mask.any(1).all()):
+            raise InputError(
+                "a client has no validation images, this model needs them; give the federation validation=0.2"
+            )
+        return probe
+
+    @cached_property
+    def validation_before(self) -> Tensor:
+        """V_i(theta_i^t): loss of each client's network before training on its own validation data, (K,)."""
+        own = Peers(torch.ones(self.num_clients, 1, dtype=torch.bool), torch.arange(self.num_clients)[:, None])
+        return self.clients.cross_loss(self.before, own, self.validation_probe).cpu()[:, 0]
+
+    @cached_property
+    def validation_received(self) -> Tensor:
+        """V_i(theta_j^{t+1/2}): loss of the sender's trained network on the receiver's validation data, (K, M)."""
+        return self.clients.cross_loss(self.trained, self.peers.fresh, self.validation_probe, model="sender").cpu()
+
+    def distance(self, norm: float = 2.0, *, trained: bool = False) -> Tensor:
+        """|theta_j^{t+1/2} - theta_i| of the sender's trained network from the receiver's, (K, M), float64.
+
+        theta_i is the receiver's network before training, or with `trained` after it.
+        """
+        known = self.__dict__.setdefault("_distances", {})
+        if (norm, trained) not in known:
+            known[norm, trained] = self._distance(norm, self.trained if trained else self.before)
+        distance: Tensor = known[norm, trained]
+        return distance
+
+    def _distance(self, norm: float, receivers: Params) -> Tensor:
+        theirs = torch.cat([value.flatten(1) for value in self.trained.values()], 1)
+        own = torch.cat([value.flatten(1) for value in receivers.values()], 1)
+        if self.peers.senders is None:
+            return torch.cdist(own.double(), theirs.double(), p=norm).cpu()
+        columns = [torch.linalg.vector_norm((theirs[c] - own).double(), norm, dim=1) for c in self.peers.senders.T]
+        return torch.stack(columns, 1).cpu()
+
+    @cached_property
+    def alignment(self) -> Tensor:
+        """<grad f_i(m_ij), grad f_j(m_ij)> of the pairs looked at this round at their midpoints, (K, M); 0 elsewhere."""
+        from scool_ppl.gradients import midpoint_alignment
+
+        return midpoint_alignment(self.clients, self.trained, self.peers.fresh, self.probe).cpu()
+
+    def mixed_validation(self, graph: Tensor) -> Tensor:
+        """V_i(theta_i^t + sum_j graph_ij Delta_j) of every client, (K,), differentiable in the graph (K, M)."""
+        mixed = {
+            name: value + self.peers.combine(graph.to(value.device), self.trained[name] - value)
+            for name, value in self.before.items()
+        }
+        return self.clients.probe_loss(mixed, self.validation_probe).cpu()

@@ -18,6 +18,7 @@ from scool_ppl.batches import Batches, MakeOptimizer, Params, Pull, descend, tow
 from scool_ppl.errors import InputError
 from scool_ppl.measured import Layout, threads
 from scool_ppl.networks import seeded
+from scool_ppl.peers import Peers
 
 Result = TypeVar("Result")
 
@@ -85,7 +86,7 @@ class Stacked:
         self.module.train()
         with (
             torch.enable_grad(),
-            self._enoughthreads(params),
+            self._enough_threads(params),
             seeded(seeds[0] if self.random else None, inputs.device),
         ):
             for start, stop in _runs(active):
@@ -135,10 +136,10 @@ class Stacked:
 
     def forward(self, params: Params, inputs: Tensor, *, shared: bool = False) -> Tensor:
         self.module.eval()
-        with self._enoughthreads(params):
+        with self._enough_threads(params):
             return self._vmapped(shared)(params, inputs)
 
-    def _enoughthreads(self, params: Params) -> AbstractContextManager[None]:
+    def _enough_threads(self, params: Params) -> AbstractContextManager[None]:
         """One thread for small stacks: more gain little there, and stall at every barrier when cores are shared."""
         small = not self.convolutional and sum(value.numel() for value in params.values()) < _SMALL
         return threads(1 if small else None)
@@ -229,6 +230,25 @@ class Loop:
         workers = min(self.workers, count)
         with threads(None), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(borrow, range(count)))
+
+
+def mixed(executor: Executor, params: Params, inputs: Tensor, weights: Tensor, peers: Peers) -> Tensor:
+    """log sum_j w_ij softmax h_theta_j(x) for x of client i, inputs (K, B, ...) -> (K, B, C); rows of w normalised.
+
+    A column of candidates at a time, those that nobody uses left out; a client without any weight predicts alone.
+    """
+    clients = torch.arange(len(weights))
+    weights = torch.where(peers.mask, weights, torch.zeros_like(weights))
+    total = weights.sum(1, keepdim=True)
+    share = weights / total.clamp(min=1e-30)
+    alone = (total[:, 0] == 0).double()
+    columns = [(share[:, c], peers.columns()[:, c].expand(len(weights))) for c in range(weights.shape[1])]
+    predicted: Tensor | float = 0.0
+    for part, sender in [(alone, clients), *columns]:
+        if float(part.max()) > 1e-6:
+            models = {name: value[sender.to(value.device)] for name, value in params.items()}
+            predicted = predicted + part.to(inputs)[:, None, None] * executor.forward(models, inputs).softmax(-1)
+    return torch.as_tensor(predicted).clamp(min=1e-30).log()
 
 
 def _is_convolutional(module: nn.Module) -> bool:

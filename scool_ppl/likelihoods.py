@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, get_args
 
@@ -15,7 +16,8 @@ Reference = Literal["midpoint", "uniform", "marginal", "none"]
 
 
 class Likelihood(Protocol):
-    """Maps evidence to log_lik (K, M): log P(D | Y_ij = 1) - log P(D | Y_ij = 0).
+    """Maps evidence to log_lik (K, M), log P(D | Y_ij = 1) - log P(D | Y_ij = 0), or to a function of the graph (K, M)
+    that returns log P(D | Y), where that is not a sum over pairs.
 
     `looks` says whether it needs the candidates' networks at all.
     """
@@ -23,7 +25,7 @@ class Likelihood(Protocol):
     @property
     def looks(self) -> bool: ...
 
-    def __call__(self, evidence: Evidence) -> Tensor: ...
+    def __call__(self, evidence: Evidence) -> Tensor | Callable[[Tensor], Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -98,3 +100,79 @@ class CrossLoss:
         mean = torch.where(seen, lowest, torch.zeros_like(lowest)).sum(1) / seen.sum(1).clamp(min=1)
         heard = seen.any(1)
         return mean[heard].mean() if heard.any() else evidence.chance
+
+
+@dataclass(frozen=True)
+class ModelMixture:
+    """P(D_i | z_i = j) = P(D_i | theta_j): log_lik[i, j] = -n_eff L_ji / temperature (FedeRiCo).
+
+    L_ji is the mean loss of the *sender's* model on the receiver's data. With `average` beta, log_lik is the moving
+    average of the rounds, (1 - beta) last + beta new, kept in `memory["mixture"]` (K, K); pairs never looked at stay
+    masked, and the first look at a pair counts in full.
+    """
+
+    looks: ClassVar[bool] = True
+    n_eff: float = 5.0
+    temperature: float = 1.0
+    average: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_eff <= 0 or self.temperature <= 0 or not (self.average is None or 0 < self.average <= 1):
+            raise InputError(
+                f"ModelMixture(n_eff={self.n_eff}, temperature={self.temperature}, average={self.average}): expected "
+                "positive numbers and an average in (0, 1] or none"
+            )
+
+    def __call__(self, evidence: Evidence) -> Tensor:
+        peers = evidence.peers
+        new = -self.n_eff * evidence.loss_received.double() / self.temperature
+        if self.average is None:
+            return torch.where(peers.mask, new, torch.zeros_like(new))
+        never = torch.full((evidence.num_clients,) * 2, torch.nan, dtype=torch.float64)
+        memory = evidence.memory.get("mixture", never)
+        last = peers.take(memory)
+        blended = torch.where(last.isnan(), new, (1 - self.average) * last + self.average * new)
+        log_lik = torch.where(peers.fresh.mask, blended, last)
+        known = peers.dense(peers.mask.double()) > 0
+        evidence.memory["mixture"] = torch.where(known, peers.dense(log_lik), memory)
+        return torch.where(peers.mask, log_lik, torch.zeros_like(log_lik))
+
+
+@dataclass(frozen=True)
+class GradientAlignment:
+    """log_lik[i, j] = a_ij / temperature, a_ij = <grad f_i(m_ij), grad f_j(m_ij)> at m_ij = (theta_i + theta_j) / 2
+    (CoBo); 0 for pairs that are not looked at this round. f_i is the loss on client i's probe batch.
+    """
+
+    looks: ClassVar[bool] = True
+    temperature: float = 1.0
+
+    def __call__(self, evidence: Evidence) -> Tensor:
+        return evidence.alignment / self.temperature
+
+
+@dataclass(frozen=True)
+class MixedValidation:
+    """log P(D_val | Y) = -n_eff sum_i V_i(theta_i^t + sum_j Y_ij Delta_j), V_i the loss on client i's validation data
+    (L2C). Not a sum over pairs: a function of the graph, differentiable.
+    """
+
+    looks: ClassVar[bool] = True
+    n_eff: float = 1.0
+
+    def __call__(self, evidence: Evidence) -> Callable[[Tensor], Tensor]:
+        return lambda graph: -self.n_eff * evidence.mixed_validation(graph).sum()
+
+
+@dataclass(frozen=True)
+class ModelDistance:
+    """log P(theta | Y) = -kappa / 2 sum_ij Y_ij |theta_i - theta_j|^2, in units of the mean squared distance (case 2.1)."""
+
+    looks: ClassVar[bool] = True
+    kappa: float = 1.0
+
+    def __call__(self, evidence: Evidence) -> Tensor:
+        squared = evidence.distance(trained=True).square()
+        mask = evidence.peers.mask
+        mean = squared[mask].mean().clamp(min=1e-12) if bool(mask.any()) else torch.ones(())
+        return torch.where(mask, -self.kappa / 2 * squared / mean, torch.zeros_like(squared))

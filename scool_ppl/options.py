@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import types
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from scool_ppl.errors import InputError, unknown
@@ -47,10 +49,10 @@ def _value(what: str, text: str, hint: Any) -> Any:
         if choice is bool and text.lower() in ("true", "false"):
             return text.lower() == "true"
         if choice in (int, float, str):
-            try:
-                return choice(text)
-            except ValueError:
-                continue
+            with suppress(ValueError):
+                value = choice(text)
+                if not isinstance(value, float) or math.isfinite(value):
+                    return value
     raise InputError(f"{what} is '{text}', expected {_described(choices)}")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scool_ppl.datasets import UNREADABLE
 from scool_ppl.errors import InputError
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.graph_files import replacing
@@ -36,17 +37,24 @@ class Run:
         """A new folder; one that holds something is refused, or emptied if it is a run and `overwrite` says so."""
         folder = Path(path)
         with _writable(folder):
-            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-                if not (overwrite and (folder / MARK).is_file()):
-                    raise InputError(
-                        f"'{folder}' exists and is not empty, expected a new folder; choose another --out"
-                        + (", or pass --overwrite" if (folder / MARK).is_file() else "")
-                    )
+            if overwrite and (folder / MARK).is_file():
                 shutil.rmtree(folder)
-            folder.mkdir(parents=True, exist_ok=True)
-        run = cls(folder)
+        run = cls(cls.vacant(folder))
         run.write_json(MARK, settings or {})
         return run
+
+    @staticmethod
+    def vacant(path: str | os.PathLike[str]) -> Path:
+        """The folder, made where it is missing and still empty: to be asked before long work, not after it."""
+        folder = Path(path)
+        with _writable(folder):
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+                remedy = ", or replace it by `scool fit --overwrite`" if (folder / MARK).is_file() else ""
+                raise InputError(
+                    f"'{folder}' exists and is not empty, expected a new folder; choose another --out{remedy}"
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Run:
@@ -55,6 +63,7 @@ class Run:
         if not (folder / MARK).is_file():
             raise InputError(f"'{folder}' is not a run's folder: it has no {MARK}; expected the --out of a `scool fit`")
         run = cls(folder)
+        run.read_json(MARK)
         run._graphs = run._read_weights()[0]
         return run
 
@@ -85,7 +94,7 @@ class Run:
         if _milestone(row["round"]):
             self._graphs[row["round"]] = graph.dense()
 
-    def finish(self, summary: Row, *, truth: Tensor | None = None, baseline: float | None = None) -> None:
+    def finish(self, summary: Row, *, truth: Tensor | None = None) -> None:
         """Write summary.json, weights.npz, graph.graphml and the pictures."""
         if self._last is None:
             raise InputError(f"run '{self.path}' has no round to finish with; call record first")
@@ -102,14 +111,15 @@ class Run:
         with replacing(self.path / "weights.npz") as temporary:
             np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
         self.write_json("summary.json", summary)
-        self.draw(baseline=baseline)
+        self.draw()
 
-    def draw(self, *, baseline: float | None = None) -> list[Path]:
+    def draw(self) -> list[Path]:
         """graph.png, weights.png and history.png, from the folder's files."""
         from scool_ppl.plot import draw_graph, draw_history, draw_weights_over_rounds, save_figure
 
         graphs, truth = self._read_weights()
-        final = self.graph
+        final, summary = self.graph, self.read_json("summary.json")
+        gain = summary.get("gain_over_local")
         series = {
             round: CooperationGraph(
                 weights=weights,
@@ -125,7 +135,9 @@ class Run:
         pictures = {
             "graph.png": draw_graph(final),
             "weights.png": draw_weights_over_rounds(series, truth=truth),
-            "history.png": draw_history(self.history, baseline=baseline),
+            "history.png": draw_history(
+                self.history, baseline=None if gain is None else summary["accuracy"]["mean"] - gain
+            ),
         }
         for name, picture in pictures.items():
             save_figure(picture, self.path / name)
@@ -149,12 +161,13 @@ class Run:
     def _read_weights(self) -> tuple[Graphs, Tensor | None]:
         path = self.path / "weights.npz"
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 rounds = [int(round) for round in arrays["rounds"]]
                 graphs = dict(zip(rounds, torch.from_numpy(arrays["weights"]), strict=True))
                 return graphs, torch.from_numpy(arrays["truth"]) if "truth" in arrays else None
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"cannot read {path}: {error}; the run did not end, or repeat it") from error
+        except UNREADABLE as error:
+            reason = str(error) or type(error).__name__
+            raise InputError(f"cannot read {path}: {reason}; the run did not end, or repeat it") from error
 
 
 def free_name(parent: str | os.PathLike[str], name: str) -> Path:

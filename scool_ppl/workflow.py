@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +22,7 @@ from scool_ppl.records import Row, against_local, total_seconds, versions
 from scool_ppl.runs import Run
 from scool_ppl.zoo import load_model
 
+DEVICES = ("cpu", "cuda")
 E_STEPS: dict[str, Callable[[], Any]] = {"natural": NaturalGradient, "svi": SVIStep}
 
 
@@ -44,13 +46,15 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.rounds < 1 or self.learning_rate <= 0:
+        if self.rounds < 1 or not 0 < self.learning_rate < math.inf:
             raise InputError(
                 f"rounds={self.rounds}, learning_rate={self.learning_rate}: "
                 "expected at least one round and a positive rate"
             )
         if self.e_step is not None and self.e_step not in E_STEPS:
             raise unknown("e-step", self.e_step, E_STEPS)
+        if self.device.partition(":")[0] not in DEVICES:
+            raise unknown("device", self.device, DEVICES)
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise InputError(f"device '{self.device}' was asked for, this machine has none; use --device cpu")
 
@@ -108,11 +112,12 @@ class Workbench:
     def local(self) -> Fit:
         """Local-only training of the same clients, initialisation and batches."""
         if "local" not in self._made:
-            self._made["local"] = self._em("local").fit(self.settings.rounds, progress=self.progress)
+            self._made["local"] = self.em("local").fit(self.settings.rounds, progress=self.progress)
         fit: Fit = self._made["local"]
         return fit
 
-    def _em(self, model: str | os.PathLike[str], **choices: Any) -> EM:
+    def em(self, model: str | os.PathLike[str], **choices: Any) -> EM:
+        """A model on these clients, ready to be fitted."""
         built = self.settings.model(model, self.federation, **choices)
         return EM(built, self.clients, self.settings.schedule, seed=self.settings.seed)
 
@@ -136,7 +141,7 @@ class Workbench:
             "baseline": baseline,
             "versions": versions(),
         }
-        em = self._em(model, **choices)
+        em = self.em(model, **choices)
         folder = None if run is None else Run.create(run, request, overwrite=overwrite)
         fit = em.fit(self.settings.rounds, run=folder, progress=self.progress)
         summary = {
@@ -152,8 +157,7 @@ class Workbench:
         if local is not None:
             summary |= against_local(fit.evaluation.accuracy, local.accuracy)
         if folder is not None:
-            reference = None if local is None else float(local.accuracy.nanmean())
-            folder.finish(summary, truth=self.federation.truth, baseline=reference)
+            folder.finish(summary, truth=self.federation.truth)
         return Result(name, fit, summary, local)
 
 
@@ -170,11 +174,32 @@ def compare(
     progress: bool = True,
 ) -> list[list[Result]]:
     """Every model on the same clients, initialisation and batches, for each seed: results[seed][model]."""
+    names = labels(models)
     results = []
     for seed in seeds:
         bench = Workbench(make_federation(seed), replace(settings, seed=seed), progress=progress)
-        results.append([bench.fit(model, choices, baseline=True) for model, choices in models])
+        for model, choices in models:
+            bench.em(model, **choices)  # one that cannot be built is refused before the others are trained
+        fitted = (bench.fit(model, choices, baseline=True) for model, choices in models)
+        results.append(
+            [
+                result._replace(name=name, summary={**result.summary, "model": name})
+                for result, name in zip(fitted, names, strict=True)
+            ]
+        )
     return results
+
+
+def labels(models: Sequence[Choice]) -> list[str]:
+    """What each is called in tables and figures: its name, with its hyperparameters where the name comes twice."""
+    stems = [Path(model).stem for model, _ in models]
+    full = [
+        " ".join([stem, *(f"{key}={value}" for key, value in choices.items())])
+        for stem, (_, choices) in zip(stems, models, strict=True)
+    ]
+    if twice := {name for name in full if full.count(name) > 1}:
+        raise InputError(f"{' and '.join(sorted(twice))} was given twice, expected models that differ; remove one")
+    return [name if stems.count(stem) > 1 else stem for stem, name in zip(stems, full, strict=True)]
 
 
 def save_comparison(results: Sequence[Sequence[Result]], out: str | os.PathLike[str]) -> list[Row]:

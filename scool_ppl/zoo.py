@@ -6,13 +6,14 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from scool_ppl.em import CooperationModel
-from scool_ppl.errors import InputError, unknown
+from scool_ppl.errors import USER_ERRORS, InputError, unknown
 from scool_ppl.federation import Federation
 from scool_ppl.options import accepted, parse_options
 
@@ -63,13 +64,22 @@ def load_module(model: str | os.PathLike[str]) -> ModuleType:
         raise InputError(f"cannot load '{path}' as Python, expected a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and Pyro look modules up by name
-    try:
+    with _user_code(f"cannot load '{path}'"):
         spec.loader.exec_module(module)
-    except (ImportError, SyntaxError, NameError, AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"cannot load '{path}': {type(error).__name__}: {error}; correct the file") from error
     if not callable(getattr(module, "build", None)):
         raise InputError(f"'{path}' has no function `build(num_clients, **hyperparameters)`; add one")
     return module
+
+
+@contextmanager
+def _user_code(what: str) -> Iterator[None]:
+    """Turns what a model file raises into one line; the cause stays attached."""
+    try:
+        yield
+    except InputError:
+        raise
+    except USER_ERRORS as error:
+        raise InputError(f"{what}: {type(error).__name__}: {error}; correct the file") from error
 
 
 def hyperparameters(model: str | os.PathLike[str]) -> dict[str, inspect.Parameter]:
@@ -103,7 +113,8 @@ def load_model(
     for name in choices:
         if name not in parameters or name == "num_clients":
             raise unknown(f"hyperparameter of {Path(model).stem}", name, accepted(build, HIDDEN))
-    built = build(num_clients, **facts, **choices)
+    with _user_code(f"build of '{model}' failed"):
+        built = build(num_clients, **facts, **choices)
     if not isinstance(built, CooperationModel):
         raise InputError(f"build of '{model}' returned {type(built).__name__}, expected a CooperationModel")
     return built

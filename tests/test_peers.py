@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from scool_ppl.errors import InputError
-from scool_ppl.peers import All, Peers, Top
+from scool_ppl.peers import All, PeerPolicy, Peers, Top
+from scool_ppl.turn import Turn
 
 SENDERS = torch.tensor([[1, 3], [0, 2], [3, 0], [2, 1]])
 MASK = torch.tensor([[True, True], [True, False], [False, False], [True, True]])
@@ -123,38 +127,62 @@ def test_everybody_looks_at_all_others(num_clients: int) -> None:
     assert bool(Peers.everybody(num_clients, includes_self=True).mask.all())
 
 
+def chosen(
+    policy: PeerPolicy,
+    peers: Peers | None,
+    weights: Tensor | None,
+    round: int,
+    *,
+    num_clients: int = 4,
+    includes_self: bool = False,
+) -> Peers:
+    """What a policy chooses in a round, after one with these candidates and this graph."""
+    clients: Any = SimpleNamespace(num_clients=num_clients)
+    return policy(
+        Turn(
+            clients=clients,
+            params={},
+            start={},
+            peers=peers,
+            weights=weights,
+            memory={},
+            includes_self=includes_self,
+            epochs=1,
+            steps=None,
+            round=round,
+            seed=0,
+        )
+    )
+
+
 def test_all_keeps_everybody_and_any_table_it_is_given() -> None:
-    first = All()(None, None, num_clients=3, includes_self=False, round=0)
+    first = chosen(All(), None, None, 0, num_clients=3)
     assert torch.equal(first.mask, ~torch.eye(3, dtype=torch.bool))
-    assert bool(All()(None, None, num_clients=3, includes_self=True, round=0).mask.all())
+    assert bool(chosen(All(), None, None, 0, num_clients=3, includes_self=True).mask.all())
     for peers in (first, table()):
-        assert All()(peers, normal(*peers.mask.shape), num_clients=4, includes_self=False, round=99) is peers
-
-
-def top(policy: Top, peers: Peers | None, weights: Tensor | None, round: int) -> Peers:
-    return policy(peers, weights, num_clients=4, includes_self=False, round=round)
+        assert chosen(All(), peers, normal(*peers.mask.shape), 99) is peers
 
 
 def test_top_starts_with_everybody_and_waits() -> None:
     policy = Top(keep=2, after=3)
-    everybody = top(policy, None, None, 0)
+    everybody = chosen(policy, None, None, 0)
     assert everybody.senders is None
     assert torch.equal(everybody.mask, ~torch.eye(4, dtype=torch.bool))
     for round in (1, 2):
-        assert top(policy, everybody, torch.rand(4, 4), round) is everybody
-    assert top(policy, everybody, torch.rand(4, 4), 3).mask.shape == (4, 2)
+        assert chosen(policy, everybody, torch.rand(4, 4), round) is everybody
+    assert chosen(policy, everybody, torch.rand(4, 4), 3).mask.shape == (4, 2)
 
 
 def test_top_keeps_the_heaviest_senders() -> None:
     weights = torch.tensor([[9.0, 0.1, 0.4, 0.3], [0.2, 9.0, 0.1, 0.3], [0.5, 0.6, 9.0, 0.7], [0.3, 0.2, 0.1, 9.0]])
-    peers = top(Top(keep=2, after=1), Peers.everybody(4), weights, 1)
+    peers = chosen(Top(keep=2, after=1), Peers.everybody(4), weights, 1)
     # The diagonal is heaviest but not a candidate; senders stay in ascending order.
     assert peers.senders is not None
     assert peers.senders.tolist() == [[2, 3], [0, 3], [1, 3], [0, 1]]
     assert bool(peers.mask.all())
     # A shrunken table is not shrunk again, but a smaller `keep` shrinks it further, by the table's own columns.
-    assert top(Top(keep=2, after=1), peers, peers.take(weights), 2) is peers
-    single = top(Top(keep=1, after=1), peers, peers.take(weights), 2)
+    assert chosen(Top(keep=2, after=1), peers, peers.take(weights), 2) is peers
+    single = chosen(Top(keep=1, after=1), peers, peers.take(weights), 2)
     assert single.senders is not None
     assert single.senders.tolist() == [[2], [3], [3], [0]]
 
@@ -162,16 +190,16 @@ def test_top_keeps_the_heaviest_senders() -> None:
 def test_top_never_turns_a_masked_pair_into_a_candidate() -> None:
     peers = everybody_but_one()
     weights = torch.full((4, 4), 0.9).masked_fill(peers.mask, 0.1)
-    shrunk = top(Top(keep=2, after=0), peers, weights, 1)
+    shrunk = chosen(Top(keep=2, after=0), peers, weights, 1)
     assert {(i, j) for i, _, j in candidates(shrunk)} <= {(i, j) for i, _, j in candidates(peers)}
     assert shrunk.mask.sum(1).tolist() == [2, 2, 0, 2]
 
 
 def test_top_keeps_all_where_there_are_no_more() -> None:
     two = Peers.everybody(2)
-    assert top(Top(keep=2, after=0), two, torch.rand(2, 2), 5) is two
+    assert chosen(Top(keep=2, after=0), two, torch.rand(2, 2), 5) is two
     one = Peers.everybody(1)
-    assert top(Top(keep=1, after=0), one, torch.zeros(1, 1), 5) is one
+    assert chosen(Top(keep=1, after=0), one, torch.zeros(1, 1), 5) is one
 
 
 @pytest.mark.parametrize("options", [{"keep": 0}, {"keep": -1}, {"keep": 1, "after": -1}])

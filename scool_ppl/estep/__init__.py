@@ -2,6 +2,7 @@
 
 from scool_ppl.estep.base import EStep, Posterior
 from scool_ppl.estep.natural import NaturalGradient
+from scool_ppl.estep.projected import ProjectedGradient
 from scool_ppl.estep.svi import SVIStep
 
-__all__ = ["EStep", "NaturalGradient", "Posterior", "SVIStep"]
+__all__ = ["EStep", "NaturalGradient", "Posterior", "ProjectedGradient", "SVIStep"]

@@ -40,10 +40,15 @@ def starting_points(
     guide: AutoMeanField, joint: Joint, evidence: Evidence, q: Values, generator: torch.Generator, keep: float
 ) -> list[Values]:
     """Where to start: last round's q, one-hot sites softened towards uniform; else each of the prior's own starts."""
-    if q:
-        return [filled(guide, {}, generator) | _softened(guide, q, keep)]
-    starts = joint.prior.starts(evidence, joint.log_lik, generator) or [{}]
-    return [filled(guide, start, generator) for start in starts]
+    warm = softened(guide, q, keep)
+    if q and len(warm) == len([kind for kind in guide.kinds.values() if kind != "normal"]):
+        return [warm]
+    table = joint.table
+    starts = (
+        [] if table is None else joint.prior.starts(evidence, torch.where(evidence.peers.mask, table, 0.0), generator)
+    )
+    # Sites whose shape has changed with the candidates start anew; what still fits is kept.
+    return [filled(guide, start, generator) | warm for start in (starts[:1] if warm else starts) or [{}]]
 
 
 def filled(guide: AutoMeanField, start: Values, generator: torch.Generator) -> Values:
@@ -66,7 +71,7 @@ def filled(guide: AutoMeanField, start: Values, generator: torch.Generator) -> V
     return values
 
 
-def _softened(guide: AutoMeanField, q: Values, keep: float) -> Values:
+def softened(guide: AutoMeanField, q: Values, keep: float) -> Values:
     """Last round's parameters that still fit, with one-hot moments m replaced by keep m + (1 - keep) / G."""
     values = {}
     for name, kind in guide.kinds.items():

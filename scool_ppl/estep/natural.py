@@ -14,7 +14,7 @@ from scool_ppl.elbo import AutoMeanField, expected_log, factor, score
 from scool_ppl.errors import InputError
 from scool_ppl.estep.base import Posterior, Values, filled, set_closed_form, starting_points
 from scool_ppl.evidence import Evidence
-from scool_ppl.priors.base import GraphPrior, Joint
+from scool_ppl.priors.base import NEVER, GraphPrior, Joint
 
 
 def _lbfgs(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
@@ -32,7 +32,7 @@ class NaturalGradient:
 
     `step` < 1 damps; the sweeps end when no moment moves by more than `tol`; `keep` softens
     the warm start; `restarts` adds random starts, of which the highest bound wins; `optimizer` makes the optimiser for
-    those parameters of the prior that have no closed form.
+    those parameters of the prior that have no closed form, which takes `optimizer_steps` steps a round.
     """
 
     sweeps: int = 30
@@ -42,6 +42,7 @@ class NaturalGradient:
     keep: float = 0.9
     restarts: int = 0
     optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer] = _lbfgs
+    optimizer_steps: int = 1
 
     def __post_init__(self) -> None:
         if self.sweeps < 1 or not 0 < self.step <= 1 or self.blocks < 1 or not 0 < self.keep <= 1:
@@ -115,8 +116,9 @@ class _Ascent:
         self.raise_by_gradient()
         bounds.append(self.bound)
         q = {self.guide.parameter_name(name): value for name, value in self.natural.items()}
-        moments = self.moments()
-        _, trace = score(self.joint, {name: self.value(name, m) for name, m in moments.items()}, self.evidence)
+        values = {name: self.value(name, m) for name, m in self.moments().items()}
+        moments = {name: factor(self.kinds[name], value).mean for name, value in self.natural.items()}
+        _, trace = score(self.joint, values, self.evidence)
         moments["Y"] = trace.nodes["_RETURN"]["value"].detach()
         return Posterior(q, moments, tuple(bounds))
 
@@ -167,7 +169,8 @@ class _Ascent:
     def move(self, name: str, clients: Any) -> None:
         """Move one site, for some clients, to its optimum; halve the step while the bound falls."""
         offset = 1.0 if self.kinds[name] == "dirichlet" else 0.0
-        target = self.gradients[name][clients] + offset
+        # The logarithm of a probability of 0 is as good as any very low number, and can be computed with.
+        target = self.gradients[name][clients].clamp(min=NEVER) + offset
         here = self.natural[name]
         step = self.settings.step
         for _ in range(8):
@@ -205,7 +208,8 @@ class _Ascent:
             loss.backward()
             return loss
 
-        optimizer.step(closure)  # type: ignore[arg-type]
+        for _ in range(self.settings.optimizer_steps):
+            optimizer.step(closure)  # type: ignore[arg-type]
         optimizer.zero_grad()
         bound, gradients = self.evaluate(self.natural)
         if self.accepts(bound):

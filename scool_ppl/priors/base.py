@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyro
 import torch
@@ -17,6 +17,11 @@ from scool_ppl.errors import InputError
 from scool_ppl.evidence import Evidence
 from scool_ppl.graph import Kind
 from scool_ppl.peers import Peers
+
+if TYPE_CHECKING:
+    from scool_ppl.clients import Clients
+
+NEVER = -1e30
 
 
 class GraphPrior(LocalModule):
@@ -59,6 +64,13 @@ class GraphPrior(LocalModule):
         Sites that are not named start flat, one-hot ones at random. Used where there is no earlier round to start from.
         """
         return []
+
+    def prepare(self, clients: Clients, seed: int) -> None:
+        """Create parameters whose shape depends on the clients' networks; called once, before the first round."""
+
+    def initial_graph(self) -> Tensor | None:
+        """The graph (K, K) before the first round, for mixing rules that act during training; None is no graph."""
+        return None
 
     def forward(self, evidence: Evidence) -> Tensor:
         with self.bound(evidence):
@@ -111,6 +123,10 @@ class GraphPrior(LocalModule):
         """x (K, ...) as seen by columns: (1, K, ...), or (K, M, ...) for a table of peers."""
         return self._opened()[0].gather(x)
 
+    def row_logits(self, logits: Tensor) -> Tensor:
+        """Logits (K, M) with those of masked candidates so low that their probability is 0."""
+        return torch.where(self._opened()[0].mask, logits, torch.full_like(logits, NEVER))
+
     def _opened(self) -> tuple[Peers, dict[str, Any]]:
         if self._peers is None:
             raise InputError("the prior's plates are open only while it runs; call prior(evidence), not prior.model")
@@ -123,14 +139,26 @@ class GraphPrior(LocalModule):
 
 @dataclass(frozen=True)
 class Joint:
-    """log P(Y, Z, D) = log P(Y, Z) + sum_ij log_lik[i, j] Y_ij over looked-at pairs, as a Pyro program."""
+    """log P(Y, Z, D) = log P(Y, Z) + log P(D | Y) as a Pyro program.
+
+    `log_lik` is a table (K, M), for the term sum_ij log_lik[i, j] Y_ij over the pairs that take part, or a function of
+    the graph that returns the term itself.
+    """
 
     prior: GraphPrior
-    log_lik: Tensor
+    log_lik: Tensor | Callable[[Tensor], Tensor]
 
     def __call__(self, evidence: Evidence) -> Tensor:
         with self.prior.bound(evidence):
             graph = self.prior(evidence)
-            with self.prior.edges:
-                pyro.factor("evidence", torch.where(evidence.peers.mask, self.log_lik, 0.0) * graph)
+            if callable(self.log_lik):
+                pyro.factor("evidence", self.log_lik(graph))
+            else:
+                with self.prior.edges:
+                    pyro.factor("evidence", torch.where(evidence.peers.mask, self.log_lik.double(), 0.0) * graph)
         return graph
+
+    @property
+    def table(self) -> Tensor | None:
+        """The table, where the evidence is one."""
+        return None if callable(self.log_lik) else self.log_lik

@@ -37,3 +37,6 @@ class Dirac(GraphPrior):
         with self.edges:
             graph = dist.Delta(evidence.peers.take(self.weights))
             return pyro.sample("Y", graph, obs=graph.v)
+
+    def initial_graph(self) -> Tensor:
+        return self.weights

@@ -69,9 +69,12 @@ class SBM(GraphPrior):
         graph, z = moments["Y"], moments["z"]
         edges = z.T @ evidence.peers.combine(graph, z)
         pairs = z.T @ evidence.peers.combine(torch.ones_like(graph), z)
-        known = pairs > 1e-10
-        density = torch.where(known, edges / pairs.clamp(min=1e-10), self.B.detach())
-        return {"B": density.clamp(self.clamp, 1 - self.clamp)}
+        return {"B": self.density(edges, pairs)}
+
+    def density(self, edges: Tensor, pairs: Tensor) -> Tensor:
+        """edges / pairs (G, G) within the clamps; B as it is where there are no pairs."""
+        density = torch.where(pairs > 1e-10, edges / pairs.clamp(min=1e-10), self.B.detach())
+        return density.clamp(self.clamp, 1 - self.clamp)
 
     def starts(self, evidence: Evidence, log_lik: Tensor, generator: torch.Generator) -> list[dict[str, Tensor]]:
         """Memberships from spectral clustering of sigmoid(log_lik): as many clusters as stand out, and all blocks."""

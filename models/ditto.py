@@ -1,0 +1,44 @@
+"""Ditto: a personal network for each client, pulled towards a global one (Li et al., 2021).
+
+    Y_ij = n_j / sum_l n_l for the global network g, which nobody's data see:  g <- FedAvg of g trained by all clients
+    theta_i <- theta_i - eta (grad L_i + strength (theta_i - g)) at every local step,  strength = lambda of the paper, 1
+
+A Dirac prior, cases 1.1 and 2.1, with one node more than there are clients. Each round trains g on every client, too, so it
+costs twice FedAvg's computation and the same traffic.
+"""
+
+import torch
+
+from scool_ppl import CooperationModel
+from scool_ppl.batches import Pull
+from scool_ppl.likelihoods import Ignored
+from scool_ppl.mixing import Mixing, Terms
+from scool_ppl.priors import Dirac
+
+
+class PullToGlobal(Mixing):
+    """Trains the global network in `memory` by FedAvg and pulls every client towards it."""
+
+    def __init__(self, strength: float, share: torch.Tensor) -> None:
+        self.strength, self.share = strength, share
+
+    def during(self, turn) -> Terms:
+        """g by one round of FedAvg, and the pull towards the g that the round began with."""
+        size = turn.num_clients
+        known = f"global/{next(iter(turn.params))}" in turn.memory
+        start = {n: turn.memory[f"global/{n}"] if known else value[0] for n, value in turn.params.items()}
+        everywhere = {n: value.expand(size, *value.shape).contiguous() for n, value in start.items()}
+        trained = turn.clients.train(
+            everywhere, None, epochs=turn.epochs, steps=turn.steps, seed=turn.seed, round=turn.round
+        )
+        for name, value in trained.params.items():
+            turn.memory[f"global/{name}"] = torch.einsum("k,k...->...", self.share.to(value), value)
+        first = next(iter(everywhere.values()))
+        return Terms(pull=Pull(everywhere, torch.full((size,), self.strength).to(first)))
+
+
+def build(num_clients: int, strength: float = 1.0, samples: torch.Tensor | None = None) -> CooperationModel:
+    """`strength`: of the pull; `samples`: training images of each client (K,), supplied by the federation."""
+    count = torch.ones(num_clients) if samples is None else samples.double()
+    share = count / count.sum()
+    return CooperationModel(Dirac(share.expand(num_clients, -1)), Ignored(), PullToGlobal(strength, share))

@@ -1,0 +1,55 @@
+"""D-PSGD: gossip along a fixed graph (Lian et al., 2017; SCooL 4.1).
+
+    Y = W, symmetric and doubly stochastic,  P(theta | Y) ~ exp(-lambda / 2 sum_ij Y_ij |theta_i - theta_j|^2)
+    theta_i <- sum_j W_ij theta_j after local training                     a Dirac prior, cases 1.1 and 2.1
+
+A gradient step with lambda = 1 / alpha, alpha the learning rate, is theta_i <- sum_j W_ij theta_j - alpha grad L_i exactly:
+that is `mix=before` with --local-steps 1, the paper's one step a round. `mix=after` (the default) averages what several
+local epochs have made. Topologies: ring, groups of rings joined by one edge each, bipartite, complete.
+"""
+
+from typing import Literal
+
+import torch
+
+from scool_ppl import CooperationModel
+from scool_ppl.likelihoods import Ignored
+from scool_ppl.mixing import MixModels, Pull
+from scool_ppl.priors import Dirac
+
+
+def adjacency(num_clients: int, topology: str, groups: int) -> torch.Tensor:
+    """Who is linked with whom, (K, K) bool, symmetric, no self links."""
+    client = torch.arange(num_clients)
+    if topology == "complete":
+        linked = torch.ones(num_clients, num_clients, dtype=torch.bool)
+    elif topology == "bipartite":
+        linked = client[:, None] % 2 != client % 2
+    elif topology == "ring":
+        linked = (client[:, None] - client).remainder(num_clients).eq(1)
+    else:
+        linked = torch.zeros(num_clients, num_clients, dtype=torch.bool)
+        rings = [ring for ring in client.tensor_split(groups) if len(ring)]
+        for ring, following in zip(rings, rings[1:] + rings[:1], strict=True):
+            linked[ring, ring.roll(-1)] = True
+            linked[ring[0], following[0]] = True
+    return (linked | linked.T).fill_diagonal_(False)
+
+
+def metropolis(linked: torch.Tensor) -> torch.Tensor:
+    """Weights 1 / (1 + max degree of the two) on links, the rest on the client: symmetric and doubly stochastic."""
+    degree = linked.sum(1)
+    weights = linked / (1 + torch.maximum(degree[:, None], degree)).double()
+    return weights + torch.diag(1 - weights.sum(1))
+
+
+def build(
+    num_clients: int,
+    topology: Literal["ring", "group-ring", "bipartite", "complete"] = "ring",
+    groups: int = 4,
+    mix: Literal["after", "before"] = "after",
+    learning_rate: float = 0.1,
+) -> CooperationModel:
+    """`groups`: rings of group-ring; `learning_rate`: the clients' own, for `mix=before`, where lambda is its inverse."""
+    prior = Dirac(metropolis(adjacency(num_clients, topology, groups)))
+    return CooperationModel(prior, Ignored(), MixModels() if mix == "after" else Pull(1 / learning_rate))

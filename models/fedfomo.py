@@ -1,0 +1,65 @@
+"""FedFomo: take from each model as much as it helps on one's own validation data (Zhang et al., 2021).
+
+    Y_i one-hot,  P(Y_ij = 1 | theta) = max(s_ij, 0) / sum_l max(s_il, 0)
+    s_ij = (V_i(theta_i^t) - V_i(theta_j^{t+1/2})) / |theta_j^{t+1/2} - theta_i^t|         candidates include i itself
+    theta_i <- theta_i^t + sum_j w_ij (theta_j^{t+1/2} - theta_i^t)
+
+Cases 1.1 and 2.2: the likelihood does not involve Y, the posterior is the prior. Where no s_ij is positive a client stays
+at theta_i^t (`fallback=before`, the paper) or keeps what it has trained (`fallback=trained`). V is the loss on the
+validation part. Each client downloads `count` models a round, epsilon-greedily, epsilon = 0.3 less 0.05 a round. The
+authors' code measures the distance by the sum of absolute values (norm=1).
+"""
+
+from typing import Literal
+
+import pyro
+import torch
+
+from scool_ppl import CooperationModel, GraphPrior, OneHot
+from scool_ppl.likelihoods import Ignored
+from scool_ppl.mixing import MixModels
+from scool_ppl.peers import All, EpsilonGreedy
+
+
+class FirstOrder(GraphPrior):
+    """Y_i one-hot with probabilities in proportion to the first-order gain s_ij, where it is positive."""
+
+    includes_self = True
+    kind = "rows"
+
+    def __init__(self, num_clients: int, norm: float, fallback: str) -> None:
+        super().__init__(num_clients)
+        self.norm, self.fallback = norm, fallback
+
+    def gain(self, evidence):
+        """max(s, 0) of candidates, (K, M); where a row has none, the fallback."""
+        better = evidence.validation_before[:, None] - evidence.validation_received
+        gain = (better.double() / evidence.distance(self.norm).clamp(min=1e-12)).clamp(min=0)
+        gain = torch.where(evidence.peers.mask, gain, 0.0)
+        own = evidence.peers.columns() == torch.arange(self.num_clients)[:, None]
+        return torch.where((gain.sum(1, keepdim=True) > 0) | (self.fallback == "before"), gain, own.double())
+
+    def model(self, evidence):
+        gain = self.gain(evidence)
+        some = gain.sum(1, keepdim=True) > 0
+        gain = torch.where(some, gain, 1.0).clamp(min=1e-30)  # as good as 0, and it has a logarithm
+        with self.clients:
+            rows = pyro.sample("Y", OneHot(logits=self.row_logits(gain.log())))
+        return torch.where(some, rows, 0.0)  # a client whom nobody helps takes nothing and stays where it was
+
+
+def build(
+    num_clients: int,
+    count: int | None = 5,
+    epsilon: float = 0.3,
+    decay: float = 0.05,
+    norm: float = 2.0,
+    fallback: Literal["before", "trained"] = "before",
+) -> CooperationModel:
+    """`count`: models downloaded a round, none for all."""
+    return CooperationModel(
+        prior=FirstOrder(num_clients, norm, fallback),
+        likelihood=Ignored(),
+        mixing=MixModels(base="before"),
+        peers=All() if count is None else EpsilonGreedy(count, epsilon, decay),
+    )

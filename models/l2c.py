@@ -1,0 +1,56 @@
+"""L2C: learn mixing weights that lower one's own validation loss (Li et al., 2022).
+
+    Y_i one-hot ~ Categorical(softmax alpha_i),  alpha_i ~ Normal(0, 1 / decay)
+    P(D_val | theta, Y) = prod_i P(D_i^val | theta_i^t + sum_j Y_ij Delta_j),  Delta_j what local training did to theta_j
+    theta_i <- theta_i^t + sum_j w_ij Delta_j,  w_i = softmax(alpha_i)                  candidates include i itself
+
+q(alpha) is a point mass, moved by Adam, rate 0.1 and decay 0.01 (which is the prior of alpha), `steps` steps a round.
+After 10 rounds every client drops its weakest peers: the paper keeps 10 %, here `keep` of them. The authors start Adam
+once, here it starts anew in every round.
+"""
+
+from functools import partial
+
+import pyro
+import pyro.distributions as dist
+import torch
+
+from scool_ppl import CooperationModel, GraphPrior, NaturalGradient
+from scool_ppl.likelihoods import MixedValidation
+from scool_ppl.mixing import MixUpdates
+from scool_ppl.peers import All, Top
+
+
+class FreeRows(GraphPrior):
+    """Y_i = softmax alpha_i: rows of free parameters, a point mass."""
+
+    includes_self = True
+    kind = "rows"
+
+    def __init__(self, num_clients: int) -> None:
+        super().__init__(num_clients)
+        self.alpha = torch.nn.Parameter(torch.zeros(num_clients, num_clients))
+
+    def model(self, evidence):
+        rows = self.row_logits(evidence.peers.take(self.alpha)).softmax(-1)
+        with self.clients:
+            return pyro.sample("Y", dist.Delta(rows, event_dim=1), obs=rows)
+
+
+def build(
+    num_clients: int,
+    learning_rate: float = 0.1,
+    decay: float = 0.01,
+    steps: int = 5,
+    keep: int | None = None,
+    after: int = 10,
+) -> CooperationModel:
+    """`learning_rate`, `decay`, `steps`: Adam on alpha; `keep`: peers kept after `after` rounds, all if none."""
+    adam = partial(torch.optim.Adam, lr=learning_rate, weight_decay=decay)
+    return CooperationModel(
+        prior=FreeRows(num_clients),
+        likelihood=MixedValidation(),
+        mixing=MixUpdates(),
+        peers=All() if keep is None else Top(keep, after),
+        e_step=NaturalGradient(sweeps=1, optimizer=adam, optimizer_steps=steps),
+    )

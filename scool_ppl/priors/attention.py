@@ -1,0 +1,104 @@
+"""Attention: clients attend to those whose networks have moved alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor, nn
+
+from scool_ppl.distributions import OneHot
+from scool_ppl.errors import InputError
+from scool_ppl.evidence import Evidence
+from scool_ppl.networks import seeded
+from scool_ppl.priors.base import GraphPrior
+from scool_ppl.randomness import key
+
+if TYPE_CHECKING:
+    from scool_ppl.batches import Params
+    from scool_ppl.clients import Clients
+
+
+class FilterEncoder(nn.Module):
+    """E(u): a two-layer network per layer of the clients' networks, shared by all filters of that layer.
+
+    A filter is what feeds one output of a layer: its weights and its bias. Outputs are concatenated over filters and
+    layers and scaled, so that <E(u), E(v)> is the *mean* over filters, however many there are.
+    """
+
+    def __init__(self, fan_in: dict[str, int], hidden: int = 10, features: int = 5) -> None:
+        super().__init__()
+        self.fan_in = dict(fan_in)
+        self.layers = nn.ModuleDict(
+            {
+                layer.replace(".", "/"): nn.Sequential(nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, features))
+                for layer, size in fan_in.items()
+            }
+        )
+
+    @staticmethod
+    def filters(params: Params) -> dict[str, Tensor]:
+        """Parameters (K, ...) by layer as (K, filters, fan-in): a weight's rows, each with its bias."""
+        found: dict[str, list[Tensor]] = {}
+        for name, value in params.items():
+            layer = name.rpartition(".")[0] or name
+            found.setdefault(layer, []).append(value.flatten(2) if value.dim() > 2 else value.flatten(1).unsqueeze(-1))
+        return {layer: torch.cat(parts, -1) for layer, parts in found.items() if len({p.shape[1] for p in parts}) == 1}
+
+    def forward(self, params: Params) -> Tensor:
+        dtype = next(self.parameters()).dtype
+        outputs = []
+        for layer, filters in self.filters(params).items():
+            outputs.append(self.layers[layer.replace(".", "/")](filters.to(dtype)).flatten(1))
+        encoded = torch.cat(outputs, 1)
+        per_filter = next(iter(self.layers.values()))[-1].out_features  # type: ignore[index]
+        return encoded / (encoded.shape[1] / int(per_filter)) ** 0.5
+
+
+class Attention(GraphPrior):
+    """Y_i one-hot ~ Categorical(p_i), p_ij = softmax_j <E(u_i), E(u_j)>, u_i = theta_i^{t+1/2} - theta_i^0 (SCooL 4.3).
+
+    E is a FilterEncoder, learned by raising sum_ij w_ij log p_ij. `scale` multiplies the updates before they are
+    encoded: they are small numbers. With `soft` the graph is p itself, a point mass, not a draw (meta-L2C).
+    """
+
+    kind = "rows"
+
+    def __init__(
+        self, num_clients: int, *, scale: float = 10.0, soft: bool = False, includes_self: bool = False
+    ) -> None:
+        super().__init__(num_clients)
+        if scale <= 0:
+            raise InputError(f"Attention has scale={scale}, expected a positive number")
+        self.scale, self.soft = scale, soft
+        self.includes_self = includes_self
+        self.encoder: FilterEncoder | None = None
+
+    def prepare(self, clients: Clients, seed: int) -> None:
+        """Create the encoder, for the layers of the clients' networks, unless there is one (a saved one, say)."""
+        fan_in = {layer: f.shape[-1] for layer, f in FilterEncoder.filters(clients.init(seed)).items()}
+        if self.encoder is None:
+            with seeded(key(seed, "encoder"), torch.device("cpu")):
+                self.encoder = FilterEncoder(fan_in)
+        if self.encoder.fan_in != fan_in:
+            raise InputError(
+                f"the encoder is for layers {self.encoder.fan_in}, the clients' networks have {fan_in}; "
+                "use the network that it was trained with, or none to train a new one"
+            )
+
+    def scores(self, evidence: Evidence) -> Tensor:
+        """<E(u_i), E(u_j)> of receivers i and their candidates j, (K, M)."""
+        if self.encoder is None:
+            raise InputError("the attention prior has no encoder yet; run it in an EM, or call prepare(clients, seed)")
+        encoded = self.encoder({name: self.scale * value.cpu() for name, value in evidence.updates.items()})
+        return torch.einsum("kmd,kmd->km", *torch.broadcast_tensors(self.receiver(encoded), self.sender(encoded)))
+
+    def model(self, evidence: Evidence) -> Tensor:
+        logits = self.row_logits(self.scores(evidence))
+        with self.clients:
+            if self.soft:
+                graph = dist.Delta(logits.softmax(-1), event_dim=1)
+                return pyro.sample("Y", graph, obs=graph.v)
+            return pyro.sample("Y", OneHot(logits=logits))

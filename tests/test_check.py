@@ -1,0 +1,160 @@
+"""`scool check`: passes on every model of models/, and says of every broken prior what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from scool_ppl import InputError, zoo
+from scool_ppl.check import Check, check_model
+
+RING = (zoo.models_folder() / "ring.py").read_text()
+SAMPLE = 'return pyro.sample("Y", dist.Bernoulli(logits=self.b - torch.minimum(steps, self.num_clients - steps)))'
+PLATES = "with self.edges:"
+LEARNED = "self.b = torch.nn.Parameter(torch.tensor(1.0))"
+# A membership z per client, and an edge whose log-density is the logarithm of a sum over z.
+LOG_OF_SUM = """with self.clients:
+            z = pyro.sample("z", OneHot(torch.ones(2) / 2))
+        same = (self.receiver(z) * self.sender(z)).sum(-1)
+        with self.edges:"""
+GUIDE = """
+    def guide(self, evidence):
+        half = torch.full(evidence.peers.mask.shape, 0.5)
+        with self.edges:
+            {}
+
+
+def build"""
+
+
+def ring(*changes: tuple[str, str]) -> str:
+    """The example of models/, changed."""
+    text = RING
+    for old, new in changes:
+        assert text.count(old) == 1, f"ring.py has changed: {old!r}"
+        text = text.replace(old, new)
+    return text
+
+
+def guided(*lines: str, fixed: bool = False) -> str:
+    """ring with a guide of its own."""
+    guide = ("\n\ndef build", GUIDE.format("\n            ".join(lines)))
+    return ring(guide, (LEARNED, "self.b = torch.tensor(1.0)")) if fixed else ring(guide)
+
+
+def report_of(tmp_path: Path, text: str) -> list[Check]:
+    (tmp_path / "mine.py").write_text(text)
+    return check_model(tmp_path / "mine.py")
+
+
+def failures(report: list[Check]) -> dict[str, str]:
+    return {line.name: line.note for line in report if line.passed is False}
+
+
+@pytest.mark.parametrize("model", zoo.model_names())
+def test_every_model_passes(model: str) -> None:
+    report = check_model(model)
+    assert not failures(report)
+    assert len(report) == 11
+    assert sum(line.passed is True for line in report) >= 7
+
+
+def test_the_example_is_short_and_passes_every_line() -> None:
+    assert len(RING.splitlines()) <= 24
+    assert all(line.passed for line in check_model("ring"))
+
+
+BROKEN = {
+    "no Y": (ring(('"Y"', '"graph"')), "samples a site 'Y' and returns it", "expected one named 'Y'"),
+    "no return": (ring(("return pyro", "pyro")), "samples a site 'Y' and returns it", "does not return its sample"),
+    "no model": (
+        ring(("def model(", "def modle(")),
+        "samples a site 'Y' and returns it",
+        "Ring has no `model`; write one",
+    ),
+    "an error": (ring(("torch.minimum", "torch.minimal")), "samples a site 'Y' and returns it", "minimal"),
+    "shape": (
+        ring((PLATES, "with self.clients:"), (SAMPLE, 'return pyro.sample("Y", dist.Bernoulli(self.b.sigmoid()))')),
+        "shape of 'Y'",
+        "'Y' has shape (5,), expected (5, 5)",
+    ),
+    "no plates": (ring((PLATES, "if True:")), "plates of 'Y'", "sample it inside `with self.edges:`"),
+    "no mask": (
+        ring((PLATES, "with self.clients:"), ("num_clients - steps)))", "num_clients - steps)).to_event(1))")),
+        "masked pairs",
+        "edges of a client to itself change the prior",
+    ),
+    "log of a sum": (
+        ring(
+            (PLATES, LOG_OF_SUM),
+            ("logits=self.b - torch.minimum(steps, self.num_clients - steps)", "0.05 + 0.9 * same * self.b.sigmoid()"),
+            ("import CooperationModel,", "import CooperationModel, OneHot,"),
+        ),
+        "moment bound against enumeration",
+        "not linear in z",
+    ),
+    "guide without Y": (guided("pass"), "guide has the model's sites", "['Y'] are missing in the guide"),
+    "guide with more": (
+        guided('pyro.sample("Y", dist.Bernoulli(half))', 'pyro.sample("extra", dist.Bernoulli(half))'),
+        "guide has the model's sites",
+        "['extra'] are only in the guide",
+    ),
+    "nothing to learn": (
+        guided('pyro.sample("Y", dist.Bernoulli(half))', fixed=True),
+        "finite bound and gradients",
+        "no learnable parameter, expected pyro.nn.PyroParam or torch.nn.Parameter",
+    ),
+    "not finite": (
+        ring(("logits=self.b - ", "logits=(self.b - 1).sqrt() - ")),
+        "finite bound and gradients",
+        "keep probabilities inside (0, 1)",
+    ),
+    "another number of clients": (
+        ring(("Ring(num_clients)", "Ring(4)")),
+        "builds and looks",
+        "the model is for 4 clients, the federation has 5",
+    ),
+    "build fails": (ring(("return CooperationModel(", "return Cooperation(")), "builds and looks", "NameError"),
+    "not a model": (ring(("return CooperationModel(", "return (")), "builds and looks", "returned tuple"),
+}
+
+
+@pytest.mark.parametrize("text", [pytest.param(value, id=name) for name, value in BROKEN.items()])
+def test_a_broken_prior_is_caught(text: tuple[str, str, str], tmp_path: Path) -> None:
+    broken, name, words = text
+    found = failures(report_of(tmp_path, broken))
+    assert name in found, found
+    assert words in found[name]
+    assert "\n" not in found[name]
+    assert next(iter(found)) == name or name == "moment bound against enumeration", "the first line names the cause"
+
+
+def test_the_logarithm_of_a_sum_is_also_seen_in_draws(tmp_path: Path) -> None:
+    """Where there are too many configurations to enumerate, draws from q must do."""
+    found = failures(report_of(tmp_path, BROKEN["log of a sum"][0]))
+    assert "is not linear in its moments" in found["moment bound against draws"]
+
+
+def test_a_guide_of_ones_own_passes(tmp_path: Path) -> None:
+    guide = ('pyro.sample("Y", dist.Bernoulli(logits=self.q))',)
+    text = guided(*guide).replace(
+        LEARNED, f"{LEARNED}\n        self.q = torch.nn.Parameter(torch.zeros(num_clients, num_clients))"
+    )
+    report = report_of(tmp_path, text)
+    assert not failures(report)
+    skipped = [line.name for line in report if line.passed is None]
+    assert skipped == ["moment bound against draws", "moment bound against enumeration"]
+
+
+@pytest.mark.parametrize(("text", "words"), [("x = (", "SyntaxError"), ("x = 1", "has no function `build")])
+def test_what_is_no_model_file_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=words):
+        report_of(tmp_path, text)
+
+
+def test_checking_leaves_the_users_random_numbers_alone() -> None:
+    before = torch.get_rng_state()
+    check_model("scool_sbm")
+    assert torch.equal(torch.get_rng_state(), before)

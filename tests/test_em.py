@@ -1,0 +1,496 @@
+"""The EM driver: rounds, their reproducibility, what they leave untouched, and what they cost."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from torch import Tensor
+
+from scool_ppl import EM, CooperationModel, InputError, NaturalGradient, Schedule, SVIStep, load_model
+from scool_ppl.clients import Clients
+from scool_ppl.em import EMInfo, EMState, Fit
+from scool_ppl.federation import Federation, load_federation
+from scool_ppl.likelihoods import CrossLoss, Ignored
+from scool_ppl.mixing import Alone, MixModels, MixUpdates
+from scool_ppl.peers import Peers, Top
+from scool_ppl.priors import SBM, Dirac
+from scool_ppl.records import Row
+from scool_ppl.zoo import model_names
+
+TINY = "permuted:digits:clients=6,groups=2,train=20,test=40"
+SHORT = Schedule(warmup_epochs=5, local_epochs=1)
+MODEL_BYTES = 4 * (64 * 64 + 64 + 64 * 10 + 10)  # float32 MLP 64-64-10
+EXACT = [name for name in ("local", "fedavg", "oracle") if name in model_names()]
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return load_federation(TINY)
+
+
+@pytest.fixture(scope="module")
+def clients(federation: Federation) -> Clients:
+    return Clients(federation, executor="stacked")
+
+
+def em(name: str, clients: Clients, seed: int = 0, schedule: Schedule = SHORT, **choices: Any) -> EM:
+    model = load_model(name, clients.num_clients, federation=clients.federation, **choices)
+    return EM(model, clients, schedule, seed=seed)
+
+
+def fitted(name: str, clients: Clients, rounds: int = 2, seed: int = 0, **choices: Any) -> Fit:
+    return em(name, clients, seed, **choices).fit(rounds, progress=False)
+
+
+def without_seconds(history: list[Row]) -> list[Row]:
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in history]
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every tensor and number of a state, by path."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from leaves(part, f"{path}/{name}")
+    elif hasattr(value, "_asdict"):
+        yield from leaves(value._asdict(), path)
+    else:
+        yield path, value
+
+
+def identical(one: Any, other: Any) -> bool:
+    """The same bits in every leaf."""
+    here, there = dict(leaves(one)), dict(leaves(other))
+    return here.keys() == there.keys() and all(
+        torch.equal(value, there[path]) if isinstance(value, Tensor) else value == there[path]
+        for path, value in here.items()
+    )
+
+
+# Reproducibility.
+
+
+@pytest.mark.parametrize("name", ["local", "ring", "scool_sbm"])
+def test_the_same_seed_repeats_bit_for_bit(name: str, federation: Federation) -> None:
+    runs = []
+    for junk in (1, 2):
+        torch.manual_seed(junk)  # what the global generator says must not matter
+        runs.append(fitted(name, Clients(federation), seed=3))
+    one, other = runs
+    assert identical(one.state, other.state)
+    assert torch.equal(one.graph.weights, other.graph.weights)
+    assert without_seconds(one.history) == without_seconds(other.history)
+    assert torch.equal(one.evaluation.accuracy, other.evaluation.accuracy)
+
+
+def test_two_seeds_differ(clients: Clients) -> None:
+    one, other = (fitted("scool_sbm", clients, seed=seed) for seed in (0, 1))
+    assert all(not torch.equal(one.state.params[name], other.state.params[name]) for name in one.state.params)
+    assert not torch.equal(one.graph.weights, other.graph.weights)
+    assert without_seconds(one.history) != without_seconds(other.history)
+
+
+def surroundings() -> dict[str, Any]:
+    """What a user of the process shares with the library."""
+    return {
+        "torch": torch.get_rng_state().tolist(),
+        "numpy": str(np.random.get_state()),  # noqa: NPY002
+        "python": random.getstate(),
+        "store": {name: value.tolist() for name, value in pyro.get_param_store().items()},
+        "dtype": torch.get_default_dtype(),
+        "threads": torch.get_num_threads(),
+        "gradient": torch.is_grad_enabled(),
+        "local": pyro.settings.get("module_local_params"),
+        "validation": torch.distributions.Distribution._validate_args,
+    }
+
+
+@pytest.mark.parametrize("executor", ["stacked", "loop"])
+@pytest.mark.parametrize("e_step", [NaturalGradient(), SVIStep(steps=5)], ids=["natural", "svi"])
+@pytest.mark.parametrize("name", ["ring", "scool_sbm"])
+def test_a_fit_leaves_the_surroundings_untouched(
+    name: str, executor: str, e_step: NaturalGradient | SVIStep, federation: Federation
+) -> None:
+    pyro.clear_param_store()
+    pyro.param("Y_logits", torch.tensor([1.0, 2.0]))  # a name that the guide has too
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        before = surroundings()
+        model = load_model(name, 6)._replace(e_step=e_step)
+        EM(model, Clients(federation, executor=executor), SHORT).fit(2, progress=False)
+        assert surroundings() == before
+    finally:
+        torch.set_num_threads(threads)
+        pyro.clear_param_store()
+
+
+@pytest.mark.parametrize("e_step", [NaturalGradient(), SVIStep(steps=5)], ids=["natural", "svi"])
+@pytest.mark.parametrize("name", ["ring", "scool_sbm"])
+def test_interleaved_runs_equal_runs_alone(name: str, e_step: NaturalGradient | SVIStep, clients: Clients) -> None:
+    model = load_model(name, 6)._replace(e_step=e_step)
+    alone = []
+    for seed in (0, 1):
+        fresh = load_model(name, 6)._replace(e_step=e_step)
+        alone.append(EM(fresh, clients, SHORT, seed=seed).fit(3, progress=False).state)
+    # One CooperationModel object for both, and one Clients.
+    pair = [EM(model, clients, SHORT, seed=seed) for seed in (0, 1)]
+    states = [run.init() for run in pair]
+    for _ in range(3):
+        states = [run.step(state)[0] for run, state in zip(pair, states, strict=True)]
+    assert all(identical(state, expected) for state, expected in zip(states, alone, strict=True))
+    assert not identical(states[0].moments, states[1].moments)
+    # One EM that takes turns with two states: everything that a run needs is in its state.
+    states = [run.init() for run in pair]
+    for _ in range(3):
+        states = [pair[0].step(state)[0] for state in states]
+    assert all(identical(state, expected) for state, expected in zip(states, alone, strict=True))
+
+
+@pytest.mark.parametrize("name", ["oracle", "ring", "scool_sbm"])
+def test_a_step_does_not_change_the_state_that_it_starts_from(name: str, federation: Federation) -> None:
+    momentum = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+    run = em(name, Clients(federation, executor="stacked", optimizer=momentum))
+    state = run.init()
+    for _ in range(2):
+        kept = copy.deepcopy(state)
+        following, info = run.step(state)
+        assert identical(state, kept)
+        again, same = run.step(state)
+        assert identical(following, again)
+        assert identical(info.trained, same.trained)
+        assert not identical(following.params, state.params)
+        assert bool(following.optimizer)
+        state = following
+
+
+def test_the_users_model_is_not_changed() -> None:
+    clients = Clients(load_federation(TINY), executor="stacked")
+    model = load_model("scool_sbm", 6)
+    before = copy.deepcopy(model.prior.state())
+    EM(model, clients, SHORT).fit(2, progress=False)
+    assert identical(model.prior.state(), before)
+
+
+def test_a_continued_run_equals_an_uninterrupted_one(federation: Federation) -> None:
+    momentum = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+    clients = Clients(federation, executor="stacked", optimizer=momentum)
+    whole = fitted("scool_sbm", clients, rounds=4)
+    first = fitted("scool_sbm", clients, rounds=2)
+    rest = em("scool_sbm", clients).fit(2, state=first.state, progress=False)
+    assert identical(rest.state, whole.state)
+    assert without_seconds(first.history + rest.history) == without_seconds(whole.history)
+
+
+def test_the_optimisers_buffers_last_from_round_to_round(federation: Federation) -> None:
+    momentum = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+    clients = Clients(federation, executor="stacked", optimizer=momentum)
+    run = em("local", clients)
+    state, _ = run.step(run.init())
+    _, info = run.step(state)
+    again = partial(clients.train, state.params, epochs=1, seed=0, round=1)
+    assert identical(info.trained, again(state.optimizer).params)
+    assert not identical(info.trained, again({}).params)
+
+
+def test_a_state_is_data_only(clients: Clients) -> None:
+    state = fitted("scool_sbm", clients).state
+    for path, value in leaves(state):
+        assert isinstance(value, Tensor | int | None), path
+        assert not isinstance(value, Tensor) or not value.requires_grad, path
+
+
+# Federations of every shape.
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_order_of_the_clients_only_orders_the_result(name: str, federation: Federation) -> None:
+    order = [4, 0, 5, 2, 1, 3]
+    options = {"executor": "stacked", "dtype": torch.float64}
+    expected = fitted(name, Clients(federation, **options))  # type: ignore[arg-type]
+    found = fitted(name, Clients(federation.select(order), **options))  # type: ignore[arg-type]
+    assert found.graph.names == tuple(expected.graph.names[i] for i in order)
+    torch.testing.assert_close(found.graph.dense(), expected.graph.dense()[order][:, order], rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.evaluation.accuracy, expected.evaluation.accuracy[order], rtol=0, atol=1e-7)
+    for param, value in expected.state.params.items():
+        torch.testing.assert_close(found.state.params[param], value[order], rtol=0, atol=1e-9)
+    # The clients are not all alike, so that a wrong order would show.
+    assert expected.evaluation.accuracy.unique().numel() > 1
+
+
+@pytest.mark.parametrize("num_clients", [1, 2])
+@pytest.mark.parametrize("name", model_names())
+def test_every_model_runs_for_one_and_two_clients(name: str, num_clients: int, federation: Federation) -> None:
+    few = federation.select(range(num_clients))
+    result = fitted(name, Clients(few, executor="stacked"))
+    assert result.graph.num_clients == num_clients
+    assert all(bool(value.isfinite().all()) for value in result.state.params.values())
+    assert all(np.isfinite(row["elbo"]) and 0 <= row["accuracy"]["mean"] <= 1 for row in result.history)
+    if num_clients == 1 and name in ("fedavg", "oracle", "ring", "scool_sbm"):
+        alone = fitted("local", Clients(few, executor="stacked"))
+        for param, value in alone.state.params.items():
+            torch.testing.assert_close(result.state.params[param], value)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_model_runs_for_clients_of_unequal_sizes(name: str) -> None:
+    ragged = load_federation(f"{TINY},ragged=0.7")
+    sizes = ragged.sizes("train")
+    assert int(sizes.max()) > 2 * int(sizes.min())
+    result = fitted(name, Clients(ragged, executor="stacked"))
+    assert torch.equal(torch.as_tensor(result.graph.samples), sizes)
+    assert all(bool(value.isfinite().all()) for value in result.state.params.values())
+    if name == "fedavg":
+        torch.testing.assert_close(result.graph.weights, (sizes / sizes.sum()).expand(6, 6).double())
+
+
+def test_a_model_for_another_number_of_clients_is_refused(clients: Clients) -> None:
+    with pytest.raises(InputError, match=r"for 5 clients, the federation has 6; .* num_clients=6"):
+        EM(load_model("local", 5), clients)
+
+
+def test_a_federation_without_a_true_graph_gives_no_scores(federation: Federation) -> None:
+    unknown = Federation.from_arrays(
+        federation.inputs,
+        federation.targets,
+        [rows.tolist() for rows in federation.train],
+        num_classes=10,
+    )
+    result = fitted("scool_sbm", Clients(unknown, executor="stacked"), rounds=1)
+    assert result.history[0]["graph"] == {"l1": None, "auc": None, "ari": None}
+
+
+# What a round does.
+
+
+def spread_by_hand(accuracy: Tensor) -> dict[str, Any]:
+    values = sorted(accuracy.tolist())
+    mean = sum(values) / len(values)
+    deviation = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
+    return {"mean": pytest.approx(mean), "std": pytest.approx(deviation), "worst10": pytest.approx(values[0])}
+
+
+def test_history_has_the_rows_of_the_contract(clients: Clients) -> None:
+    seen: list[tuple[EMState, EMInfo, Row]] = []
+    result = em("scool_sbm", clients).fit(2, progress=False, callbacks=[lambda *round: seen.append(round)])
+    assert [row["round"] for row in result.history] == [1, 2]
+    keys = ["round", "elbo", "loss", "accuracy", "accuracy_trained", "task_accuracy", "graph", "bytes", "seconds"]
+    parts = {
+        "accuracy": {"mean", "std", "worst10"},
+        "accuracy_trained": {"mean", "std", "worst10"},
+        "task_accuracy": {"mean", "std", "worst10"},
+        "graph": {"l1", "auc", "ari"},
+        "bytes": {"received", "sent"},
+        "seconds": {"train", "look", "infer", "mix"},
+    }
+    for (state, info, row), recorded in zip(seen, result.history, strict=True):
+        assert row is recorded
+        assert list(row) == keys
+        assert {key: set(row[key]) for key in parts} == parts
+        assert row["accuracy"] == spread_by_hand(clients.evaluate(state.params).accuracy)
+        assert row["accuracy_trained"] == spread_by_hand(clients.evaluate(info.trained).accuracy)
+        assert row["task_accuracy"] == spread_by_hand(clients.evaluate(state.params).task_accuracy)
+        assert (row["elbo"], row["loss"]) == (info.elbo, info.loss)
+        assert all(seconds >= 0 for seconds in row["seconds"].values())
+    last = seen[-1][0]
+    assert identical(last, result.state)
+    assert torch.equal(result.evaluation.accuracy, clients.evaluate(last.params).accuracy)
+    assert torch.equal(result.trained.accuracy, clients.evaluate(seen[-1][1].trained).accuracy)
+    assert torch.equal(torch.as_tensor(result.graph.accuracy), result.evaluation.accuracy)
+    assert last.peers is not None
+    assert torch.equal(result.graph.weights, last.moments["Y"].where(last.peers.mask, 0))
+
+
+def test_a_round_is_train_look_infer_mix(clients: Clients) -> None:
+    run = em("scool_sbm", clients)
+    state, _ = run.step(run.init())
+    trained = clients.train(state.params, state.optimizer, epochs=1, seed=0, round=1)
+    evidence, joint = run.look(run.turn(state), trained.params)
+    posterior, _ = run.infer(state, evidence, joint)
+    mixed = MixUpdates()(state.params, trained.params, posterior.moments["Y"], evidence.peers)
+    following, info = run.step(state)
+    assert identical(info.trained, trained.params)
+    assert info.loss == pytest.approx(float(trained.loss.mean()))
+    assert identical(following.params, mixed)
+    assert torch.equal(following.moments["Y"], posterior.moments["Y"])
+    assert info.elbo == posterior.elbo == posterior.bounds[-1]
+    # Looked at after training, on the networks before mixing.
+    loss = clients.cross_loss(trained.params, Peers.everybody(6), clients.probe(0, 1))
+    assert torch.equal(evidence.loss, loss)
+    assert torch.equal(torch.as_tensor(joint.table), CrossLoss()(evidence))
+
+
+def test_the_state_counts_rounds_and_keeps_the_start(clients: Clients) -> None:
+    run = em("scool_sbm", clients, seed=5)
+    state = run.init()
+    assert (state.round, state.seed, state.peers, state.moments, state.q) == (0, 5, None, {}, {})
+    assert identical(state.params, clients.init(5))
+    for round in (1, 2):
+        state, _ = run.step(state)
+        assert (state.round, state.seed) == (round, 5)
+        assert identical(state.start, clients.init(5))
+
+
+@pytest.mark.parametrize("name", ["scool_sbm", "ring", "oracle"])
+def test_the_bound_never_falls_within_a_round(name: str, clients: Clients) -> None:
+    run = em(name, clients)
+    state = run.init()
+    for _ in range(3):
+        turn = run.turn(state)
+        evidence, joint = run.look(turn, run.train(state, turn).params)
+        posterior, _ = run.infer(state, evidence, joint)
+        bounds = posterior.bounds
+        assert all(b >= a - 1e-9 * (1 + abs(a)) for a, b in itertools.pairwise(bounds))
+        assert name != "scool_sbm" or bounds[-1] > bounds[0]
+        state, info = run.step(state)
+        assert info.elbo == bounds[-1]
+
+
+def test_the_posterior_of_a_round_starts_the_next(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = em("scool_sbm", clients)
+    state, _ = run.step(run.init())
+    assert state.q.keys() == {"Y_logits", "z_logits", "pi_concentration"}
+    assert torch.allclose(state.moments["z"], state.q["z_logits"].softmax(1))
+    monkeypatch.setattr(SBM, "starts", lambda *_: pytest.fail("a later round starts from the last one"))
+    run.step(state)
+
+
+def test_schedule() -> None:
+    schedule = Schedule(local_epochs=2, warmup_epochs=7)
+    assert [schedule.epochs(round) for round in range(3)] == [7, 2, 2]
+    for wrong in ({"local_epochs": -1}, {"warmup_epochs": -1}, {"local_steps": 0}):
+        with pytest.raises(InputError, match="expected epochs of at least 0"):
+            Schedule(**wrong)
+
+
+def test_local_steps_replace_epochs(clients: Clients) -> None:
+    run = em("local", clients, schedule=Schedule(warmup_epochs=9, local_epochs=9, local_steps=3))
+    state, _ = run.step(run.init())
+    expected = clients.train(clients.init(0), None, epochs=0, steps=3, seed=0, round=0)
+    assert identical(state.params, expected.params)
+
+
+def test_there_is_no_graph_before_the_first_round_nor_a_fit_without_rounds(clients: Clients) -> None:
+    run = em("local", clients)
+    with pytest.raises(InputError, match="before the first round"):
+        run.graph(run.init())
+    with pytest.raises(InputError, match="rounds is 0"):
+        run.fit(0)
+
+
+# Who cooperates.
+
+
+def test_top_peers_shrink_the_table_and_the_run_goes_on(clients: Clients) -> None:
+    shapes, tables = [], []
+
+    def watch(state: EMState, info: EMInfo, row: Row) -> None:
+        assert state.peers is not None
+        shapes.append((tuple(state.peers.mask.shape), tuple(state.moments["Y"].shape)))
+        tables.append((state.peers, state.moments["Y"], info.bytes_received, info.bytes_sent))
+
+    run = em("scool_sbm", clients, keep=2, after=2)
+    result = run.fit(4, progress=False, callbacks=[watch])
+    assert shapes == [((6, 6), (6, 6))] * 2 + [((6, 2), (6, 2))] * 2
+    everybody, weights = tables[1][:2]
+    peers, _, received, sent = tables[2]
+    assert peers.senders is not None
+    for i in range(6):
+        others = sorted((float(weights[i, j]) for j in range(6) if j != i), reverse=True)
+        kept = [float(weights[i, j]) for j in peers.senders[i].tolist()]
+        assert i not in peers.senders[i].tolist()
+        assert sorted(kept, reverse=True) == others[:2]
+    assert bool(everybody.mask.sum() == 30)
+    assert received.tolist() == [2 * MODEL_BYTES] * 6
+    flat = peers.senders.flatten().tolist()
+    assert sent.tolist() == [flat.count(j) * MODEL_BYTES for j in range(6)]
+    assert torch.equal(torch.as_tensor(tables[3][0].senders), peers.senders)
+    assert result.graph.dense().shape == (6, 6)
+    assert int((result.graph.dense() > 0).sum()) <= 12
+    assert all(bool(value.isfinite().all()) for value in result.state.params.values())
+
+
+def test_before_it_shrinks_a_run_with_top_peers_is_the_same_run(clients: Clients) -> None:
+    expected = fitted("scool_sbm", clients, rounds=2)
+    assert identical(fitted("scool_sbm", clients, rounds=2, keep=2, after=2).state, expected.state)
+    assert not identical(fitted("scool_sbm", clients, rounds=2, keep=2, after=1).state.params, expected.state.params)
+
+
+def test_dirac_graphs_work_with_a_table_of_peers(clients: Clients) -> None:
+    chain = torch.diag(torch.ones(5), diagonal=-1)  # each learns from the one before
+    dense = CooperationModel(Dirac(chain), Ignored(), MixUpdates())
+    expected = EM(dense, clients, SHORT).fit(3, progress=False)
+    found = EM(dense._replace(peers=Top(keep=1, after=1)), clients, SHORT).fit(3, progress=False)
+    assert found.state.moments["Y"].shape == (6, 1)
+    assert torch.equal(found.graph.dense(), expected.graph.dense())
+    for name, value in expected.state.params.items():
+        torch.testing.assert_close(found.state.params[name], value)
+
+
+def moved(clients: Clients, model: CooperationModel) -> tuple[list[float], list[float]]:
+    """Networks that each client received and sent in one round."""
+    _, info = EM(model, clients, SHORT).step(EM(model, clients, SHORT).init())
+    return tuple((part / MODEL_BYTES).tolist() for part in (info.bytes_received, info.bytes_sent))  # type: ignore[return-value]
+
+
+def test_bytes_by_hand(clients: Clients) -> None:
+    assert clients.bytes_per_model == MODEL_BYTES
+    model = partial(load_model, num_clients=6, federation=clients.federation)
+    assert moved(clients, model("local")) == ([0] * 6, [0] * 6)
+    assert moved(clients, model("fedavg")) == ([5] * 6, [5] * 6)
+    assert moved(clients, model("oracle")) == ([2] * 6, [2] * 6)  # two groups of three
+    assert moved(clients, model("scool_sbm")) == ([5] * 6, [5] * 6)
+    star = torch.zeros(6, 6)
+    star[1:, 0] = 1  # all learn from client 0
+    assert moved(clients, CooperationModel(Dirac(star), Ignored(), MixUpdates())) == ([0] + [1] * 5, [5] + [0] * 5)
+    # To look at a network costs it, whatever becomes of the graph.
+    assert moved(clients, CooperationModel(Dirac(star), CrossLoss(), Alone())) == ([5] * 6, [5] * 6)
+    rows = em("fedavg", clients).fit(1, progress=False).history
+    assert rows[0]["bytes"] == {"received": 5.0 * MODEL_BYTES, "sent": 5.0 * MODEL_BYTES}
+
+
+def test_nobody_cooperating_is_local_training_whatever_the_mixing(clients: Clients) -> None:
+    expected = fitted("local", clients)
+    for mixing in (MixUpdates(), MixModels()):
+        empty = CooperationModel(Dirac(torch.zeros(6, 6)), Ignored(), mixing)
+        found = EM(empty, clients, SHORT).fit(2, progress=False)
+        for name, value in expected.state.params.items():
+            torch.testing.assert_close(found.state.params[name], value)
+
+
+def test_fedavg_gives_everybody_one_network_and_the_oracle_one_per_group(clients: Clients) -> None:
+    groups = torch.tensor(clients.federation.groups)
+    for name, together in (("fedavg", torch.zeros(6)), ("oracle", groups)):
+        params = fitted(name, clients).state.params["1.weight"].flatten(1)
+        distance = torch.cdist(params, params)
+        same = together[:, None] == together
+        assert float(distance[same].max()) < 1e-3
+        assert bool(same.all()) or float(distance[~same].min()) > 1e-1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_oracle_beats_training_alone(seed: int) -> None:
+    clients = Clients(load_federation(TINY, seed=seed), executor="stacked")
+    schedule = Schedule(warmup_epochs=25, local_epochs=5)
+    local, oracle = (em(name, clients, seed, schedule).fit(3, progress=False) for name in ("local", "oracle"))
+    assert oracle.history[-1]["accuracy"]["mean"] > local.history[-1]["accuracy"]["mean"] + 0.05
+    assert oracle.history[-1]["graph"] == {"l1": 0, "auc": 1, "ari": 1}
+
+
+def test_the_learned_graph_is_the_true_one_and_helps() -> None:
+    federation = load_federation("permuted:digits:clients=6,groups=2,train=50,test=100")
+    clients = Clients(federation, executor="stacked")
+    schedule = Schedule(warmup_epochs=40, local_epochs=5)
+    local, learned = (em(name, clients, 0, schedule).fit(2, progress=False) for name in ("local", "scool_sbm"))
+    truth = torch.as_tensor(federation.truth)
+    assert torch.equal(learned.graph.dense() > 0.5, truth > 0.5)
+    assert learned.history[-1]["graph"]["ari"] == 1
+    assert learned.history[-1]["accuracy"]["mean"] > local.history[-1]["accuracy"]["mean"] + 0.02

@@ -1,0 +1,198 @@
+"""CrossLoss against its formula, pair by pair, in plain floats."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from scool_ppl.errors import InputError
+from scool_ppl.evidence import Evidence
+from scool_ppl.likelihoods import CrossLoss, Ignored, Reference
+from scool_ppl.peers import Peers
+
+CHANCE = math.log(10)
+ENTROPY = torch.tensor([0.3, 1.1, 2.0, 0.0, 1.7], dtype=torch.float64)
+LOSS = 3 * torch.rand(5, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def everybody() -> Peers:
+    """Five clients; 2 is isolated, and 0 and 3 do not look at each other."""
+    mask = ~torch.eye(5, dtype=torch.bool)
+    mask[2] = mask[:, 2] = mask[0, 3] = mask[3, 0] = False
+    return Peers(mask)
+
+
+def one_sided() -> Peers:
+    """Five clients; 0 looks at 1 but not the reverse, 2 looks at nobody and has only 4 looking."""
+    mask = ~torch.eye(5, dtype=torch.bool)
+    mask[2] = mask[:4, 2] = mask[1, 0] = False
+    return Peers(mask)
+
+
+def with_self() -> Peers:
+    mask = torch.ones(5, 5, dtype=torch.bool)
+    mask[1] = mask[:, 1] = False
+    mask[1, 1] = True
+    return Peers(mask)
+
+
+def table() -> Peers:
+    """Five clients with three candidates each, 2 looks at nobody, 4 at one, 3 also at itself."""
+    senders = torch.tensor([[1, 2, 4], [0, 3, 4], [0, 1, 3], [1, 3, 2], [3, 0, 1]])
+    mask = torch.ones(5, 3, dtype=torch.bool)
+    mask[2] = mask[4, 1] = mask[4, 2] = False
+    return Peers(mask, senders)
+
+
+PEERS = {f.__name__: f() for f in (everybody, one_sided, with_self, table)}
+every_peers = pytest.mark.parametrize("peers", PEERS.values(), ids=PEERS.keys())
+REFERENCES: tuple[Reference, ...] = ("midpoint", "uniform", "marginal", "none")
+
+
+def evidence(peers: Peers, junk: float = 0.0, matrix: Tensor = LOSS) -> Evidence:
+    """What clients would find: L_ij and L_ji at looked-at pairs, and `junk` at masked ones."""
+    loss, received = peers.take(matrix), peers.take(matrix.T)
+    return Evidence.given(
+        loss=loss.masked_fill(~peers.mask, junk),
+        loss_received=received.masked_fill(~peers.mask, junk),
+        peers=peers,
+        chance=CHANCE,
+        label_entropy=ENTROPY[: len(matrix)],
+    )
+
+
+def looked_at(peers: Peers) -> dict[int, list[tuple[int, int]]]:
+    """Receiver -> (column, sender) of its candidates."""
+    senders = torch.arange(peers.num_clients).expand(peers.mask.shape) if peers.senders is None else peers.senders
+    rows = peers.mask.tolist()
+    return {i: [(m, int(senders[i, m])) for m, looks in enumerate(row) if looks] for i, row in enumerate(rows)}
+
+
+def best_by_hand(peers: Peers, loss: list[list[float]]) -> float:
+    """Mean over clients j of the mean of the two lowest losses that the models of j's candidates have on D_j."""
+    means = []
+    for j, pairs in looked_at(peers).items():
+        lowest = sorted(loss[model][j] for _, model in pairs if model != j)[:2]
+        if lowest:
+            means.append(sum(lowest) / len(lowest))
+    return sum(means) / len(means) if means else CHANCE
+
+
+def reference_by_hand(kind: Reference, peers: Peers, loss: list[list[float]]) -> list[float]:
+    count = len(loss)
+    if kind == "none":
+        return [0.0] * count
+    if kind == "uniform":
+        return [CHANCE] * count
+    chance = [CHANCE] * count if kind == "midpoint" else ENTROPY[:count].tolist()
+    best = best_by_hand(peers, loss)
+    return [0.5 * min(best, chance[j]) + 0.5 * chance[j] for j in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("reference", "symmetric", "n_eff", "temperature"),
+    [*itertools.product(REFERENCES, (True, False), (5.0,), (1.0,)), ("midpoint", True, 0.7, 3.0)],
+)
+@every_peers
+def test_cross_loss_is_its_formula(
+    peers: Peers, reference: Reference, symmetric: bool, n_eff: float, temperature: float
+) -> None:
+    loss = LOSS.tolist()
+    known = reference_by_hand(reference, peers, loss)
+    expected = torch.zeros(peers.mask.shape, dtype=torch.float64)
+    for i, pairs in looked_at(peers).items():
+        for m, j in pairs:
+            here, there = known[j] - loss[i][j], known[i] - loss[j][i]
+            expected[i, m] = n_eff * ((here + there) / 2 if symmetric else here) / temperature
+    found = CrossLoss(n_eff, temperature, reference, symmetric)(evidence(peers))
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+@every_peers
+def test_masked_pairs_have_no_influence(peers: Peers, reference: Reference) -> None:
+    for symmetric in (True, False):
+        likelihood = CrossLoss(reference=reference, symmetric=symmetric)
+        expected = likelihood(evidence(peers))
+        assert bool((expected[~peers.mask] == 0).all())
+        assert bool((expected[peers.mask] != 0).all())
+        for junk in (torch.nan, torch.inf, 1e9, -1e9):
+            assert torch.equal(likelihood(evidence(peers, junk)), expected)
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+@pytest.mark.parametrize("includes_self", [False, True])
+@pytest.mark.parametrize("num_clients", [1, 2])
+def test_few_clients_give_finite_evidence(num_clients: int, includes_self: bool, reference: Reference) -> None:
+    peers, loss = Peers.everybody(num_clients, includes_self), LOSS[:num_clients, :num_clients]
+    found = CrossLoss(reference=reference)(evidence(peers, torch.nan, loss))
+    assert bool(found.isfinite().all())
+    known = reference_by_hand(reference, peers, loss.tolist())
+    if includes_self:
+        assert float(found[0, 0]) == pytest.approx(5 * (known[0] - float(loss[0, 0])))
+    if num_clients == 2:
+        both = (known[0] + known[1] - float(loss[0, 1]) - float(loss[1, 0])) / 2
+        assert float(found[0, 1]) == pytest.approx(5 * both)
+        assert float(found[1, 0]) == pytest.approx(5 * both)
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_nobody_looks_at_anybody(reference: Reference) -> None:
+    peers = Peers(torch.zeros(5, 5, dtype=torch.bool))
+    assert torch.equal(CrossLoss(reference=reference)(evidence(peers, torch.nan)), torch.zeros(5, 5).double())
+
+
+def test_losses_above_chance_do_not_raise_the_reference_above_it() -> None:
+    peers = Peers.everybody(5)
+    found = CrossLoss(1.0, symmetric=False)(evidence(peers, matrix=LOSS + 10))
+    assert float((found - (CHANCE - LOSS - 10))[peers.mask].abs().max()) < 1e-12
+
+
+def test_without_a_reference_cooperating_never_wins_and_with_one_it_does() -> None:
+    group = torch.tensor([0, 0, 0, 1, 1])
+    same = group[:, None] == group
+    loss, peers = torch.where(same, 0.5, 7.0).double(), Peers.everybody(5)
+    assert bool((CrossLoss(reference="none")(evidence(peers, matrix=loss)) <= 0).all())
+    log_lik = CrossLoss()(evidence(peers, matrix=loss))
+    assert torch.equal(log_lik > 0, same & peers.mask)
+
+
+def test_symmetric_evidence_is_symmetric_and_one_sided_is_not() -> None:
+    peers = Peers.everybody(5)
+    log_lik = CrossLoss(symmetric=True)(evidence(peers))
+    torch.testing.assert_close(log_lik, log_lik.T, rtol=0, atol=1e-12)
+    one = CrossLoss(symmetric=False, reference="uniform")(evidence(peers))
+    assert float((one - one.T).abs().max()) > 0.1
+
+
+@every_peers
+def test_ignored_favours_no_pair_and_does_not_look(peers: Peers) -> None:
+    assert not Ignored().looks
+    assert CrossLoss().looks
+    found = Ignored()(evidence(peers, torch.nan))
+    assert found.shape == peers.mask.shape
+    assert not bool(found.any())
+
+
+def test_evidence_is_left_as_it_was() -> None:
+    given = evidence(everybody(), torch.nan)
+    before = given.loss.clone(), given.loss_received.clone()
+    CrossLoss()(given)
+    for now, then in zip((given.loss, given.loss_received), before, strict=True):
+        assert torch.equal(now.nan_to_num(-1), then.nan_to_num(-1))
+
+
+@pytest.mark.parametrize("options", [{"n_eff": 0.0}, {"n_eff": -1.0}, {"temperature": 0.0}, {"temperature": -2.0}])
+def test_numbers_that_are_not_positive_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="expected both to be positive"):
+        CrossLoss(**options)  # type: ignore[arg-type]
+
+
+def test_an_unknown_reference_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'midpoint'"):
+        CrossLoss(reference="midpoints")  # type: ignore[arg-type]

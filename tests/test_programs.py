@@ -1,0 +1,53 @@
+"""Every file of inference/ runs as a program, from another folder, and says and writes what it promises."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "inference"
+SMALL = "permuted:digits:clients=4,groups=2,train=20,test=20"
+# Program -> its arguments, the files that it writes below the folder it is run in, and words that it prints.
+PROGRAMS: dict[str, tuple[list[str], list[str], list[str]]] = {
+    "fit": (
+        ["ring", SMALL, "1", "out"],
+        ["out/run.json", "out/history.jsonl", "out/graph.graphml"],
+        ["accuracy", "graph against the truth", "out/graph.graphml"],
+    ),
+    "compare": (
+        [SMALL, "1", "out", "local", "fedavg"],
+        ["out/run.json", "out/comparison.json", "out/comparison.png"],
+        ["local", "fedavg", "out/comparison.png"],
+    ),
+}
+
+
+def test_every_program_is_covered() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} == set(PROGRAMS), "give every program its arguments above"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_says_how_to_run_it(name: str) -> None:
+    text = (FOLDER / f"{name}.py").read_text()
+    assert f"\npython inference/{name}.py" in (ast.get_docstring(ast.parse(text)) or "")
+    assert len(text.splitlines()) <= 60
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_runs(name: str, tmp_path: Path) -> None:
+    arguments, files, words = PROGRAMS[name]
+    command = [sys.executable, str(FOLDER / f"{name}.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == set(files)
+    for word in words:
+        assert word in done.stdout
+    for path in tmp_path.rglob("*.graphml"):
+        assert nx.read_graphml(path).number_of_nodes() == 4

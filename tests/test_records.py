@@ -1,0 +1,99 @@
+"""What a run writes down, against sums by hand."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import statistics
+
+import pytest
+import torch
+from torch import Tensor
+
+from scool_ppl.clients import Evaluation
+from scool_ppl.em import EMInfo
+from scool_ppl.graph import Scores
+from scool_ppl.records import against_local, history_row, spread, total_seconds, versions
+
+
+def shares(num_clients: int, seed: int = 0) -> Tensor:
+    return torch.rand(num_clients, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(("num_clients", "worst"), [(1, 1), (9, 1), (10, 1), (11, 2), (20, 2), (25, 3)])
+def test_spread_is_mean_deviation_and_worst_tenth(num_clients: int, worst: int) -> None:
+    accuracy = shares(num_clients)
+    values = sorted(accuracy.tolist())
+    found = spread(accuracy)
+    assert found["mean"] == pytest.approx(statistics.fmean(values))
+    assert found["std"] == pytest.approx(statistics.pstdev(values))
+    assert found["worst10"] == pytest.approx(statistics.fmean(values[:worst]))
+
+
+def test_clients_without_images_do_not_count() -> None:
+    assert spread(torch.tensor([0.5, torch.nan, 0.7, torch.nan])) == pytest.approx(spread(torch.tensor([0.5, 0.7])))
+    assert spread(torch.tensor([torch.nan])) == {"mean": None, "std": None, "worst10": None}
+    assert spread(torch.tensor([])) == {"mean": None, "std": None, "worst10": None}
+
+
+def test_spread_leaves_the_order_of_the_clients_alone() -> None:
+    accuracy = shares(7)
+    spread(accuracy)
+    assert torch.equal(accuracy, shares(7))
+
+
+def evaluation(seed: int) -> Evaluation:
+    return Evaluation(shares(4, seed), shares(4, seed + 1), shares(4, seed + 2))
+
+
+def info() -> EMInfo:
+    received, sent = torch.tensor([[8.0, 0.0, 4.0, 4.0], [0.0, 16.0, 0.0, 0.0]], dtype=torch.float64)
+    return EMInfo(-3.5, 0.25, {}, received, sent, {"train": 1.0, "look": 0.5, "infer": 0.25, "mix": 0.125})
+
+
+def test_a_row_tells_mixed_from_trained_networks() -> None:
+    mixed, trained = evaluation(0), evaluation(10)
+    row = history_row(3, info(), mixed, trained, Scores(0.1, 0.9, None))
+    assert row == {
+        "round": 3,
+        "elbo": -3.5,
+        "loss": 0.25,
+        "accuracy": spread(mixed.accuracy),
+        "accuracy_trained": spread(trained.accuracy),
+        "task_accuracy": spread(mixed.task_accuracy),
+        "graph": {"l1": 0.1, "auc": 0.9, "ari": None},
+        "bytes": {"received": 4.0, "sent": 4.0},
+        "seconds": {"train": 1.0, "look": 0.5, "infer": 0.25, "mix": 0.125},
+    }
+    # Plain values throughout, in the contract's order: what is read back is what was written.
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
+    assert list(row)[:4] == ["round", "elbo", "loss", "accuracy"]
+
+
+def test_a_row_without_any_test_image_is_still_json() -> None:
+    nothing = Evaluation(*torch.full((3, 4), torch.nan))
+    row = history_row(1, info(), nothing, nothing, Scores(None, None, None))
+    assert json.loads(json.dumps(row, allow_nan=False))["accuracy"]["mean"] is None
+
+
+def test_gain_and_harm_are_against_the_same_client_trained_alone() -> None:
+    local = torch.tensor([0.5, 0.6, 0.7, 0.8, torch.nan])
+    accuracy = torch.tensor([0.7, 0.6, 0.6, 0.9, 0.2])
+    found = against_local(accuracy, local)
+    assert found["gain_over_local"] == pytest.approx((0.2 + 0 - 0.1 + 0.1) / 4)
+    assert found["harmed"] == 0.25  # equal is not harmed
+    assert against_local(local, local) == {"gain_over_local": 0, "harmed": 0}
+
+
+def test_seconds_add_up_by_verb() -> None:
+    rows = [{"seconds": {"train": 1.0, "mix": 0.5}}, {"seconds": {"train": 2.0, "mix": 0.25}}]
+    assert total_seconds(rows) == {"train": 3.0, "mix": 0.75}
+
+
+def test_versions_are_those_installed() -> None:
+    found = versions()
+    assert set(found) == {"scool_ppl", "python", "torch", "torchvision", "pyro", "numpy"}
+    assert found["numpy"] == importlib.metadata.version("numpy")
+    assert found["pyro"] == importlib.metadata.version("pyro-ppl")
+    assert found["torch"].split("+")[0] == importlib.metadata.version("torch").split("+")[0]
+    assert all(found.values())

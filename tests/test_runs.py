@@ -1,0 +1,156 @@
+"""A run's folder: what is kept of each round, that it is read back as written, and that nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot
+import numpy as np
+import pytest
+import torch
+
+from scool_ppl.errors import InputError
+from scool_ppl.graph import CooperationGraph
+from scool_ppl.peers import Peers
+from scool_ppl.runs import Run, free_name
+
+
+def graph(round: int, num_clients: int = 3) -> CooperationGraph:
+    """Weights [receiver, sender] that tell round and direction: client 0 learns from 1 but not the other way round."""
+    weights = torch.zeros(num_clients, num_clients, dtype=torch.float64)
+    weights[0, 1] = round / 100
+    return CooperationGraph(weights, tuple("abcdefgh"[:num_clients]), Peers.everybody(num_clients))
+
+
+def row(round: int) -> dict[str, Any]:
+    spread = {"mean": 0.5 + round / 100, "std": 0.1, "worst10": 0.3}
+    return {
+        "round": round,
+        "elbo": -10.0 / round,
+        "loss": 1.0 / round,
+        "accuracy": spread,
+        "accuracy_trained": spread,
+        "task_accuracy": spread,
+        "graph": {"l1": None, "auc": None, "ari": None},
+    }
+
+
+def finished(path: Path, rounds: int, **options: Any) -> Run:
+    run = Run.create(path, {"model": "mine"})
+    for round in range(1, rounds + 1):
+        run.record(row(round), graph(round))
+    run.finish({**row(rounds), "gain_over_local": 0.2}, **options)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("rounds", "kept"), [(1, [1]), (3, [1, 2, 3]), (5, [1, 2, 5]), (60, [1, 2, 5, 10, 20, 50, 60])], ids=str
+)
+def test_graphs_of_round_rounds_and_the_last_are_kept(tmp_path: Path, rounds: int, kept: list[int]) -> None:
+    finished(tmp_path / "run", rounds)
+    with np.load(tmp_path / "run" / "weights.npz", allow_pickle=False) as arrays:
+        assert set(arrays) == {"rounds", "weights", "names"}
+        assert arrays["rounds"].tolist() == kept
+        assert np.array_equal(arrays["weights"], np.stack([graph(round).weights.numpy() for round in kept]))
+        assert arrays["names"].tolist() == ["a", "b", "c"]
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    truth = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    finished(tmp_path / "run", 3, truth=truth)
+    run = Run.open(tmp_path / "run")
+    assert run.settings == {"model": "mine"}
+    assert run.history == [row(1), row(2), row(3)]
+    assert run.read_json("summary.json")["gain_over_local"] == 0.2
+    assert torch.equal(run.graph.dense(), graph(3).weights)
+    assert list(run.graph.to_networkx().edges(data="weight")) == [("b", "a", 0.03)]  # a learns from b
+    with np.load(run.path / "weights.npz") as arrays:
+        assert np.array_equal(arrays["truth"], truth.numpy())
+
+
+def test_history_grows_round_by_round(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    for round in (1, 2):
+        run.record(row(round), graph(round))
+        lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+        assert [json.loads(line)["round"] for line in lines] == list(range(1, round + 1))
+
+
+def test_pictures_are_drawn_from_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opened again, a run draws what it drew at its end: all kept rounds, the truth, and the line of local-only."""
+    from scool_ppl import plot
+
+    seen: list[Any] = []
+
+    def history(rows: Any, baseline: float | None) -> Any:
+        seen.append((len(rows), baseline))
+        return draw_history(rows, baseline=baseline)
+
+    def weights(graphs: Any, truth: Any) -> Any:
+        seen.append(([(round, float(graph.dense()[0, 1])) for round, graph in graphs.items()], truth.tolist()))
+        return draw_weights(graphs, truth=truth)
+
+    draw_history, draw_weights = plot.draw_history, plot.draw_weights_over_rounds
+    monkeypatch.setattr(plot, "draw_history", history)
+    monkeypatch.setattr(plot, "draw_weights_over_rounds", weights)
+    run = finished(tmp_path / "run", 3, truth=torch.ones(3, 3).fill_diagonal_(0))
+    pictures = {path: path.read_bytes() for path in run.path.glob("*.png")}
+    assert set(Run.open(run.path).draw()) == set(pictures)
+    assert {path: path.read_bytes() for path in run.path.glob("*.png")} == pictures
+    assert len(seen) == 4
+    assert seen[:2] == seen[2:]
+    assert seen[0] == ([(1, 0.01), (2, 0.02), (3, 0.03)], [[0, 1, 1], [1, 0, 1], [1, 1, 0]])
+    assert seen[1][0] == 3
+    assert seen[1][1] == pytest.approx(0.53 - 0.2)
+    assert matplotlib.pyplot.get_fignums() == []
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    run.write_json("summary.json", {"old": True})
+    with pytest.raises(TypeError, match="serializable"):
+        run.write_json("summary.json", {"new": 1, "bad": object()})
+    assert run.read_json("summary.json") == {"old": True}
+    assert sorted(path.name for path in run.path.iterdir()) == ["run.json", "summary.json"]
+
+
+def test_an_empty_folder_is_taken_and_a_full_one_is_not(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert Run.create(tmp_path / "empty").path.name == "empty"
+    assert Run.vacant(tmp_path / "new" / "deep").is_dir()
+    with pytest.raises(InputError, match=r"not empty.*--overwrite"):
+        Run.create(tmp_path / "empty")
+    with pytest.raises(InputError, match=r"not empty.*--overwrite"):
+        Run.vacant(tmp_path / "empty")
+    (tmp_path / "file").write_text("in the way")
+    for folder in ("file", "file/below"):
+        with pytest.raises(InputError, match="choose another --out"):
+            Run.create(tmp_path / folder, overwrite=True)
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_overwriting_leaves_nothing_of_the_old_run(tmp_path: Path) -> None:
+    finished(tmp_path / "run", 3)
+    run = Run.create(tmp_path / "run", {"model": "other"}, overwrite=True)
+    assert [path.name for path in run.path.iterdir()] == ["run.json"]
+    assert run.settings == {"model": "other"}
+
+
+def test_a_run_without_rounds_cannot_finish(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    with pytest.raises(InputError, match="no round to finish with"):
+        run.finish({})
+    with pytest.raises(InputError, match=r"history\.jsonl"):
+        _ = run.history
+    with pytest.raises(InputError, match=r"weights\.npz.*did not end"):
+        Run.open(run.path)
+
+
+def test_free_names_count_up(tmp_path: Path) -> None:
+    names = []
+    for _ in range(3):
+        names.append(free_name(tmp_path, "fit"))
+        names[-1].mkdir()
+    assert [path.name for path in names] == ["fit", "fit-2", "fit-3"]
