@@ -8,11 +8,13 @@ import sys
 from rich.console import Console
 
 from scool_ppl import load_federation
+from scool_ppl.runs import free_name
 from scool_ppl.tables import comparison_table
 from scool_ppl.workflow import Settings, compare, save_comparison
 
 
-def main(spec: str = "digits", rounds: str = "20", out: str = "runs/inference-compare", *models: str) -> None:
+def main(spec: str = "digits", rounds: str = "20", out: str = "", *models: str) -> None:
+    out = out or str(free_name("runs", "inference-compare"))
     names = models or ("local", "fedavg", "scool_sbm", "oracle")
     results = compare(
         [(name, {}) for name in names],

@@ -8,9 +8,11 @@ import sys
 import torch
 
 from scool_ppl import EM, Clients, Schedule, load_federation, load_model
+from scool_ppl.runs import free_name
 
 
-def main(model: str = "scool_sbm", spec: str = "digits", rounds: str = "20", out: str = "runs/inference-fit") -> None:
+def main(model: str = "scool_sbm", spec: str = "digits", rounds: str = "20", out: str = "") -> None:
+    out = out or str(free_name("runs", "inference-fit"))
     federation = load_federation(spec, seed=0)
     clients = Clients(federation, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1, weight_decay=5e-4))
     em = EM(load_model(model, clients.num_clients, federation=federation), clients, Schedule(local_epochs=5), seed=0)

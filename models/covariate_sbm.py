@@ -9,7 +9,7 @@ No paper has it: an example of a prior that knows something. The hint is soft: e
 import pyro
 import torch
 
-from scool_ppl import BlockBernoulli, CooperationModel, OneHot
+from scool_ppl import CooperationModel, OneHot
 from scool_ppl.likelihoods import CrossLoss, Reference
 from scool_ppl.mixing import MixUpdates
 from scool_ppl.priors import SBM
@@ -27,7 +27,7 @@ class CovariateSBM(SBM):
         with self.clients:
             z = pyro.sample("z", OneHot(logits=self.hint + self.bias))
         with self.edges:
-            return pyro.sample("Y", BlockBernoulli(self.receiver(z), self.sender(z), self.B))
+            return self.sample_edges(self.receiver(z), self.sender(z))
 
     def starts(self, evidence, log_lik, generator):
         """The covariate itself, besides the spectral starts."""

@@ -1,5 +1,4 @@
-"""Dada: the graph is learned from the distances of the networks, with a price on having few neighbours (Zantedeschi et
-al., 2020).
+"""Dada: the graph is learned from the distances of the networks, under a smoothness prior (Zantedeschi et al., 2020).
 
     P(Y) ~ exp(mu sum_i log d_i - lambda / 2 |Y|^2),  d_i = sum_j Y_ij, Y_ij >= 0          a smoothness prior on graphs
     P(theta | Y) ~ exp(-kappa / 2 sum_ij Y_ij |theta_i - theta_j|^2)                         cases 1.1 and 2.1

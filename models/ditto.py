@@ -34,7 +34,7 @@ class PullToGlobal(Mixing):
         for name, value in trained.params.items():
             turn.memory[f"global/{name}"] = torch.einsum("k,k...->...", self.share.to(value), value)
         first = next(iter(everywhere.values()))
-        return Terms(pull=Pull(everywhere, torch.full((size,), self.strength).to(first)))
+        return Terms(pull=Pull(everywhere, first.new_full((size,), self.strength)))
 
 
 def build(num_clients: int, strength: float = 1.0, samples: torch.Tensor | None = None) -> CooperationModel:

@@ -32,5 +32,5 @@ def build(
         likelihood=Mixture(n_eff, average=None if learn else average),
         mixing=ServeUsers(),
         peers=EpsilonGreedy(count, epsilon, accumulate=False, remember=not learn),
-        e_step=NaturalGradient(),
+        e_step=NaturalGradient(sweeps=1),  # more would count a round's loss more than once
     )

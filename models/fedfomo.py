@@ -33,18 +33,18 @@ class FirstOrder(GraphPrior):
 
     def gain(self, evidence):
         """max(s, 0) of candidates, (K, M); where a row has none, the fallback."""
-        better = evidence.validation_before[:, None] - evidence.validation_received
-        gain = (better.double() / evidence.distance(self.norm).clamp(min=1e-12)).clamp(min=0)
+        better = (evidence.validation_before[:, None] - evidence.validation_received).double()
+        gain = better.clamp(min=0) / evidence.distance(self.norm).clamp(min=1e-12)
         gain = torch.where(evidence.peers.mask, gain, 0.0)
-        own = evidence.peers.columns() == torch.arange(self.num_clients)[:, None]
-        return torch.where((gain.sum(1, keepdim=True) > 0) | (self.fallback == "before"), gain, own.double())
+        own = (evidence.peers.columns() == torch.arange(self.num_clients)[:, None]).double()
+        return gain if self.fallback == "before" else torch.where(gain.sum(1, keepdim=True) > 0, gain, own)
 
     def model(self, evidence):
         gain = self.gain(evidence)
         some = gain.sum(1, keepdim=True) > 0
-        gain = torch.where(some, gain, 1.0).clamp(min=1e-30)  # as good as 0, and it has a logarithm
+        logits = torch.where(some, gain, 1.0).log().clamp(min=-1e6)  # finite, and its exponential is 0
         with self.clients:
-            rows = pyro.sample("Y", OneHot(logits=self.row_logits(gain.log())))
+            rows = pyro.sample("Y", OneHot(logits=self.row_logits(logits)))
         return torch.where(some, rows, 0.0)  # a client whom nobody helps takes nothing and stays where it was
 
 
@@ -56,10 +56,5 @@ def build(
     norm: float = 2.0,
     fallback: Literal["before", "trained"] = "before",
 ) -> CooperationModel:
-    """`count`: models downloaded a round, none for all."""
-    return CooperationModel(
-        prior=FirstOrder(num_clients, norm, fallback),
-        likelihood=Ignored(),
-        mixing=MixModels(base="before"),
-        peers=All() if count is None else EpsilonGreedy(count, epsilon, decay),
-    )
+    peers = All() if count is None else EpsilonGreedy(count, epsilon, decay)  # count: models downloaded a round
+    return CooperationModel(FirstOrder(num_clients, norm, fallback), Ignored(), MixModels(base="before"), peers)

@@ -27,17 +27,27 @@ def build(
     restarts: int = 0,
     n_eff: float = 5.0,
     temperature: float = 1.0,
+    temper_prior: bool = False,
     reference: Reference = "midpoint",
     symmetric: bool = True,
     keep: int | None = None,
     after: int = 10,
 ) -> CooperationModel:
     """`blocks`: at most this many, more than there are groups is harmless. `clamp`: B stays in [clamp, 1 - clamp].
-    `n_eff`, `temperature`, `reference`, `symmetric`: the evidence, see CrossLoss. `restarts`: random starts beside the
+    `n_eff`, `temperature`, `reference`, `symmetric`: the evidence, see CrossLoss; `temper_prior`: the temperature divides
+    the prior's log-odds, too, as in the authors' code. `restarts`: random starts beside the
     spectral ones. `keep`: peers that a client looks at after `after` rounds, all if none.
     """
     return CooperationModel(
-        prior=SBM(num_clients, blocks, alpha=alpha, learn_alpha=learn_alpha, clamp=clamp, spectral=spectral),
+        prior=SBM(
+            num_clients,
+            blocks,
+            alpha=alpha,
+            learn_alpha=learn_alpha,
+            clamp=clamp,
+            spectral=spectral,
+            temper=temperature if temper_prior else 1.0,
+        ),
         likelihood=CrossLoss(n_eff, temperature, reference, symmetric),
         mixing=MixUpdates(),
         peers=All() if keep is None else Top(keep, after),

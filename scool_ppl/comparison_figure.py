@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ def draw_comparison(models: Mapping[str, tuple[CooperationGraph, Sequence[Mappin
     axes = top.subplots(rows, columns, squeeze=False).flatten()
     order = weights_order(next(iter(models.values()))[0])
     for ax, (name, (graph, _)) in zip(axes, models.items(), strict=False):
-        draw_weights(graph, ax, order=order, title=name, colorbar=False)
+        draw_weights(graph, ax, order=order, title=textwrap.fill(name, 22), colorbar=False)
         ax.set(xticks=[], yticks=[])
     for ax in axes[len(models) :]:
         ax.set_axis_off()

@@ -257,6 +257,7 @@ class EM:
             groups=federation.groups,
             accuracy=None if evaluation is None else evaluation.accuracy,
             samples=federation.sizes("train"),
+            positions=None if self.model.prior.positions is None else state.moments.get(self.model.prior.positions),
         )
 
     def evaluate(self, state: EMState, split: str = "test") -> Evaluation:

@@ -46,6 +46,7 @@ class CooperationGraph:
     kind: q(Y) is a product of Bernoulli "edges", of one-hot "rows", or a "point" mass at the weights.
     memberships: (K, G) E_q[z]; `blocks_are_final` says that they are what `blocks` returned, as after reading a file.
     groups: the true group of each client.  accuracy, samples: (K,).
+    positions: (K, 2) places in the plane that the prior inferred; they become the layout of the drawing.
     """
 
     weights: Tensor
@@ -56,6 +57,7 @@ class CooperationGraph:
     groups: tuple[int, ...] | None = None
     accuracy: Tensor | None = None
     samples: Tensor | None = None
+    positions: Tensor | None = None
     blocks_are_final: bool = False
 
     def __post_init__(self) -> None:
@@ -69,7 +71,7 @@ class CooperationGraph:
             )
         if len(set(self.names)) < count or not all(name and name.isprintable() for name in self.names):
             raise InputError("names of clients repeat, are empty or hold control characters; give each its own name")
-        for field in ("memberships", "groups", "accuracy", "samples"):
+        for field in ("memberships", "groups", "accuracy", "samples", "positions"):
             value = getattr(self, field)
             if value is not None and len(value) != count:
                 raise InputError(f"{field} has {len(value)} entries, expected {count}: one per client")

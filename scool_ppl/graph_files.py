@@ -34,6 +34,8 @@ def to_networkx(cooperation: CooperationGraph) -> nx.DiGraph:
         columns["accuracy"] = cooperation.accuracy.double().tolist()
     if cooperation.samples is not None:
         columns["samples"] = cooperation.samples.long().tolist()
+    if cooperation.positions is not None:
+        columns["x"], columns["y"] = cooperation.positions.double().T.tolist()
     for row in zip(*columns.values(), strict=True):
         graph.add_node(row[0], **dict(zip(columns, row, strict=True)))
     receivers, senders, weights = cooperation.edges()
@@ -69,6 +71,8 @@ def from_networkx(graph: nx.Graph, into: type[CooperationGraph]) -> CooperationG
     block, group = _column(graph, "block"), _column(graph, "group")
     accuracy, samples = _column(graph, "accuracy"), _column(graph, "samples")
     memberships = None if block is None else torch.nn.functional.one_hot(by_appearance(block)).double()
+    place = [_column(graph, axis) for axis in ("x", "y")]
+    positions = None if None in place else torch.stack([_numbers("place", axis or []) for axis in place], 1)
     return into(
         weights=matrix,
         names=tuple(str(name) for name in _column(graph, "name") or graph),
@@ -79,6 +83,7 @@ def from_networkx(graph: nx.Graph, into: type[CooperationGraph]) -> CooperationG
         groups=None if group is None else _integers(group),
         accuracy=None if accuracy is None else _numbers("accuracy", accuracy),
         samples=None if samples is None else _numbers("samples", samples).long(),
+        positions=positions,
     )
 
 

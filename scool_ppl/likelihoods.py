@@ -14,6 +14,14 @@ from scool_ppl.evidence import Evidence
 
 Reference = Literal["midpoint", "uniform", "marginal", "none"]
 
+HOPELESS = -1e6  # nats: no prior makes up for it, and bounds can still be computed with it
+
+
+def scored(log_lik: Tensor, mask: Tensor) -> Tensor:
+    """log_lik of the pairs in the mask, 0 elsewhere; where a network has diverged, so low that nobody chooses it."""
+    finite = log_lik.nan_to_num(HOPELESS, HOPELESS).clamp(min=HOPELESS)
+    return torch.where(mask, finite, torch.zeros_like(finite))
+
 
 class Likelihood(Protocol):
     """Maps evidence to log_lik (K, M), log P(D | Y_ij = 1) - log P(D | Y_ij = 0), or to a function of the graph (K, M)
@@ -65,15 +73,14 @@ class CrossLoss:
             raise unknown("reference", str(self.reference), get_args(Reference))
 
     def __call__(self, evidence: Evidence) -> Tensor:
-        peers = evidence.peers
+        peers = evidence.peers.fresh
         loss = evidence.loss
         reference = self.reference_loss(evidence)
         expected = peers.gather(reference).expand_as(loss)
         if self.symmetric:
             loss = (loss + evidence.loss_received) / 2
             expected = (expected + reference.unsqueeze(1)) / 2
-        log_lik = self.n_eff * (expected - loss) / self.temperature
-        return torch.where(peers.mask, log_lik, torch.zeros_like(log_lik))
+        return scored(self.n_eff * (expected - loss) / self.temperature, peers.mask)
 
     def reference_loss(self, evidence: Evidence) -> Tensor:
         """R_j for every client j, (K,)."""
@@ -89,7 +96,7 @@ class CrossLoss:
 
     def _best(self, evidence: Evidence) -> Tensor:
         """Mean over clients j of the mean of the two lowest losses that other clients' models have on D_j."""
-        others = evidence.peers.mask.clone()
+        others = evidence.peers.fresh.mask.clone()
         if evidence.peers.senders is None:
             others.fill_diagonal_(False)
         else:
@@ -107,8 +114,8 @@ class ModelMixture:
     """P(D_i | z_i = j) = P(D_i | theta_j): log_lik[i, j] = -n_eff L_ji / temperature (FedeRiCo).
 
     L_ji is the mean loss of the *sender's* model on the receiver's data. With `average` beta, log_lik is the moving
-    average of the rounds, (1 - beta) last + beta new, kept in `memory["mixture"]` (K, K); pairs never looked at stay
-    masked, and the first look at a pair counts in full.
+    average of the rounds, (1 - beta) last + beta new, else what the last look said; it is kept in `memory["mixture"]`
+    (K, K). Pairs never looked at stay masked, and the first look at a pair counts in full.
     """
 
     looks: ClassVar[bool] = True
@@ -125,13 +132,12 @@ class ModelMixture:
 
     def __call__(self, evidence: Evidence) -> Tensor:
         peers = evidence.peers
-        new = -self.n_eff * evidence.loss_received.double() / self.temperature
-        if self.average is None:
-            return torch.where(peers.mask, new, torch.zeros_like(new))
+        new = scored(-self.n_eff * evidence.loss_received.double() / self.temperature, peers.fresh.mask)
+        share = 1.0 if self.average is None else self.average
         never = torch.full((evidence.num_clients,) * 2, torch.nan, dtype=torch.float64)
         memory = evidence.memory.get("mixture", never)
         last = peers.take(memory)
-        blended = torch.where(last.isnan(), new, (1 - self.average) * last + self.average * new)
+        blended = torch.where(last.isnan(), new, (1 - share) * last + share * new)
         log_lik = torch.where(peers.fresh.mask, blended, last)
         known = peers.dense(peers.mask.double()) > 0
         evidence.memory["mixture"] = torch.where(known, peers.dense(log_lik), memory)
@@ -148,7 +154,7 @@ class GradientAlignment:
     temperature: float = 1.0
 
     def __call__(self, evidence: Evidence) -> Tensor:
-        return evidence.alignment / self.temperature
+        return scored(evidence.alignment / self.temperature, evidence.peers.fresh.mask)
 
 
 @dataclass(frozen=True)
@@ -174,5 +180,6 @@ class ModelDistance:
     def __call__(self, evidence: Evidence) -> Tensor:
         squared = evidence.distance(trained=True).square()
         mask = evidence.peers.mask
-        mean = squared[mask].mean().clamp(min=1e-12) if bool(mask.any()) else torch.ones(())
-        return torch.where(mask, -self.kappa / 2 * squared / mean, torch.zeros_like(squared))
+        known = squared[mask & squared.isfinite()]
+        mean = known.mean().clamp(min=1e-12) if len(known) else torch.ones(())
+        return scored(-self.kappa / 2 * squared / mean, mask)

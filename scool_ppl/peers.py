@@ -100,7 +100,8 @@ class All:
 
 @dataclass(frozen=True)
 class Top:
-    """Everybody for the first `after` rounds, from then on only the `keep` heaviest senders of each receiver.
+    """Everybody for the first `after` rounds, from then on only the `keep` heaviest senders of each receiver, and the
+    receiver itself where it may choose itself.
 
     The communication saver of SCooL (C.1: 90 % dropped after 10 rounds) and L2C (T_0, K_0).
     """
@@ -116,9 +117,12 @@ class Top:
         previous = turn.peers
         if previous is None or turn.weights is None:
             return Peers.everybody(turn.num_clients, turn.includes_self)
-        if turn.round < self.after or previous.mask.shape[1] <= self.keep:
+        kept = self.keep + turn.includes_self
+        if turn.round < self.after or previous.mask.shape[1] <= kept:
             return previous
-        ranked = turn.weights.masked_fill(~previous.mask, -torch.inf).topk(self.keep, dim=1).indices
+        own = (previous.columns() == torch.arange(turn.num_clients)[:, None]) & previous.mask
+        weights = turn.weights.masked_fill(~previous.mask, -torch.inf).masked_fill(own, torch.inf)
+        ranked = weights.topk(kept, dim=1).indices
         ranked = ranked.sort(dim=1).values
         senders = ranked if previous.senders is None else previous.senders.gather(1, ranked)
         return Peers(previous.mask.gather(1, ranked), senders)

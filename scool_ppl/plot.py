@@ -51,8 +51,11 @@ def layout(
 ) -> dict[str, tuple[float, float]]:
     """A place in [-1, 1]^2 for each client: blocks on a circle, apart; a spring layout inside each block.
 
-    With the places of the round before, blocks keep their order on the circle and springs start where they were.
+    With the places of the round before, blocks keep their order on the circle and springs start where they were. A graph
+    with positions of its own (a latent space) is drawn at them.
     """
+    if graph.positions is not None:
+        return _fitted(graph.names, graph.positions.double().numpy())
     blocks = graph.blocks().numpy()
     before = None if previous is None else np.array([previous.get(name, (0.0, 0.0)) for name in graph.names], float)
     sizes = np.bincount(blocks)
@@ -67,9 +70,14 @@ def layout(
         members = np.flatnonzero(blocks == block)
         start = None if before is None else before[members]
         places[members] = centres[block] + 0.8 * radius * _springs(weights[np.ix_(members, members)], start, seed)
-    places -= (places.max(axis=0) + places.min(axis=0)) / 2
-    places /= max(float(np.abs(places).max()), 1e-12)
-    return {name: (float(x), float(y)) for name, (x, y) in zip(graph.names, places, strict=True)}
+    return _fitted(graph.names, places)
+
+
+def _fitted(names: Sequence[str], places: Array) -> dict[str, tuple[float, float]]:
+    """The places moved and scaled into [-1, 1]^2."""
+    places = places - (places.max(axis=0) + places.min(axis=0)) / 2
+    places = places / max(float(np.abs(places).max()), 1e-12)
+    return {name: (float(x), float(y)) for name, (x, y) in zip(names, places, strict=True)}
 
 
 def _circle(radii: Array, anchors: Array | None) -> Array:
@@ -140,7 +148,8 @@ def draw_graph(
     if title is not None:
         ax.set_title(title)
     points = min(ax.get_window_extent().width / 2.3, ax.get_window_extent().height / 2.65) * 72 / ax.figure.dpi
-    diameter = _diameter(places, points)
+    # Inferred places may be as near as they like: better that clients overlap than that nobody sees them.
+    diameter = max(_diameter(places, points), 0.0 if graph.positions is None else 11.0)
     lightest = _draw_edges(ax, graph, places, blocks, diameter / points / 2, threshold)
     groups = (
         np.zeros(len(blocks), dtype=int) if graph.groups is None else np.unique(graph.groups, return_inverse=True)[1]

@@ -27,9 +27,12 @@ def tracked(rounds: int, *, enabled: bool = True) -> Iterator[Callable[[dict[str
         task = progress.add_task("fit", total=rounds, note="")
 
         def report(row: dict[str, Any]) -> None:
-            accuracy = row["accuracy"]["mean"]
-            shown = "-" if accuracy is None else f"{accuracy:.3f}"
-            note = f"loss {row['loss']:.3f}  accuracy {shown}  bound {row['elbo']:.1f}"
+            loss, accuracy, bound = _shown(row["loss"]), _shown(row["accuracy"]["mean"]), _shown(row["elbo"], 1)
+            note = f"loss {loss}  accuracy {accuracy}  bound {bound}"
             progress.update(task, advance=1, note=note)
 
         yield report
+
+
+def _shown(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

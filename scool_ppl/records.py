@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
+def number(value: float) -> float | None:
+    """The value, or None where it is not finite, which JSON cannot say."""
+    return value if math.isfinite(value) else None
+
+
 def spread(values: Tensor) -> dict[str, float | None]:
     """Mean and standard deviation over clients, and the mean of the worst tenth (at least one client)."""
     values = values[values.isfinite()].double()
@@ -30,8 +35,8 @@ def history_row(round: int, info: EMInfo, mixed: Evaluation, trained: Evaluation
     """One line of history.jsonl: `accuracy` is of the mixed networks, `accuracy_trained` of those before mixing."""
     return {
         "round": round,
-        "elbo": info.elbo,
-        "loss": info.loss,
+        "elbo": number(info.elbo),
+        "loss": number(info.loss),
         "accuracy": spread(mixed.accuracy),
         "accuracy_trained": spread(trained.accuracy),
         "task_accuracy": spread(mixed.task_accuracy),

@@ -143,10 +143,14 @@ class Run:
             save_figure(picture, self.path / name)
         return [self.path / name for name in pictures]
 
+    def write_text(self, name: str, content: str) -> None:
+        """Write a file of the folder in one step."""
+        with replacing(self.path / name) as temporary:
+            temporary.write_text(content + "\n")
+
     def write_json(self, name: str, content: Row) -> None:
         """Write a JSON file of the folder in one step."""
-        with replacing(self.path / name) as temporary:
-            temporary.write_text(json.dumps(content, indent=2) + "\n")
+        self.write_text(name, json.dumps(content, indent=2))
 
     def read_json(self, name: str) -> Row:
         """Read a JSON file of the folder."""

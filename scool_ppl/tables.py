@@ -84,9 +84,11 @@ def comparison_table(rows: Sequence[Row], seeds: int) -> Group:
     parts = []
     for columns in (names[:FIRST], names[FIRST:]):
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.add_column("model", no_wrap=True)
+        table.add_column("model", overflow="fold")
         for column in columns:
-            table.add_column(column, justify="right")
+            # A narrow terminal breaks lines between words and never cuts a number.
+            words = " ".join([column, *(_cell(column, row[column], seeds) for row in rows)]).split()
+            table.add_column(column, justify="right", min_width=max(map(len, words)))
         for row in rows:
             table.add_row(row["model"], *(_cell(column, row[column], seeds) for column in columns))
         parts.append(table)

@@ -143,9 +143,12 @@ class Workbench:
         }
         em = self.em(model, **choices)
         folder = None if run is None else Run.create(run, request, overwrite=overwrite)
-        fit = em.fit(self.settings.rounds, run=folder, progress=self.progress)
+        # Local-only training is the baseline, too; it is not done twice.
+        again = baseline and folder is None and os.fspath(model) == "local"
+        fit = self.local if again else em.fit(self.settings.rounds, run=folder, progress=self.progress)
         summary = {
             "model": name,
+            "hyperparameters": choices,
             "federation": self.federation.spec,
             "seed": self.settings.seed,
             "rounds": self.settings.rounds,
@@ -158,7 +161,7 @@ class Workbench:
             summary |= against_local(fit.evaluation.accuracy, local.accuracy)
         if folder is not None:
             folder.finish(summary, truth=self.federation.truth)
-        return Result(name, fit, summary, local)
+        return Result(" ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local)
 
 
 Choice = tuple[str | os.PathLike[str], Row]
@@ -203,16 +206,17 @@ def labels(models: Sequence[Choice]) -> list[str]:
 
 
 def save_comparison(results: Sequence[Sequence[Result]], out: str | os.PathLike[str]) -> list[Row]:
-    """Write comparison.json and comparison.png into a new folder; returns the rows of the table."""
+    """Write comparison.json, comparison.md and comparison.png into a new folder; returns the rows of the table."""
     from scool_ppl.charts import save_figure
     from scool_ppl.comparison_figure import draw_comparison
-    from scool_ppl.tables import comparison
+    from scool_ppl.tables import COLUMNS, comparison, markdown
 
     rows = comparison(results)
     first = results[0][0].summary
     folder = Run.create(out, {"comparison": [row["model"] for row in rows], "federation": first["federation"]})
     runs = [[result.summary for result in one_seed] for one_seed in results]
     folder.write_json("comparison.json", {"table": rows, "runs": runs, "versions": versions()})
+    folder.write_text("comparison.md", markdown(rows, list(COLUMNS), len(results)))
     figure = draw_comparison({result.name: (result.fit.graph, result.fit.history) for result in results[0]})
     save_figure(figure, folder.path / "comparison.png")
     return rows

@@ -117,7 +117,11 @@ def test_the_table_shows_every_model_and_column() -> None:
     alone = text_of(comparison_table(comparison([[result("first")]]), 1))
     assert "±" not in alone
     assert "0.800" in alone
-    assert max(map(len, text_of(comparison_table(rows, 2), width=80).splitlines())) <= 80
+    long = comparison([[result("scool_sbm blocks=8 n_eff=2.0 keep=5", gain_over_local=0.1)] for _ in range(2)])
+    narrow = text_of(comparison_table(long, 2), width=80)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "…" not in narrow
+    assert narrow.count("±0.000") == text_of(comparison_table(long, 2), width=200).count("±0.000")
 
 
 def test_markdown_is_a_table_of_the_columns_asked_for() -> None:
@@ -156,7 +160,12 @@ def test_models_meet_the_same_clients_initialisation_and_batches(results: list[l
 
 def test_a_comparison_is_written_as_table_runs_and_figure(results: list[list[Result]], tmp_path: Path) -> None:
     rows = save_comparison(results, tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"run.json", "comparison.json", "comparison.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "run.json",
+        "comparison.json",
+        "comparison.md",
+        "comparison.png",
+    }
     written = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert written["table"] == rows == comparison(results)
     assert [[run["model"] for run in seed] for seed in written["runs"]] == [["local", "ring"]] * 2
@@ -223,6 +232,13 @@ def test_the_figure_has_a_panel_a_model_and_a_curve_a_model(count: int, tmp_path
         assert np.allclose(line.get_xydata(), [[1, 0.1 * i], [2, 0.2 + 0.05 * i]])
     figure.savefig(tmp_path / "figure.png")
     assert matplotlib.pyplot.get_fignums() == []
+
+
+def test_long_labels_stay_above_their_own_panel() -> None:
+    figure = draw_comparison({"scool_sbm blocks=8 n_eff=2.0 keep=5": (graph(0.5), history(0.5))})
+    (title,) = [ax.get_title() for part in figure.subfigs for ax in part.axes if ax.images]
+    assert title.split() == ["scool_sbm", "blocks=8", "n_eff=2.0", "keep=5"]
+    assert max(map(len, title.splitlines())) <= 22
 
 
 def test_an_unknown_accuracy_is_a_gap_in_the_curve() -> None:

@@ -21,9 +21,11 @@ PROGRAMS: dict[str, tuple[list[str], list[str], list[str]]] = {
     ),
     "compare": (
         [SMALL, "1", "out", "local", "fedavg"],
-        ["out/run.json", "out/comparison.json", "out/comparison.png"],
+        ["out/run.json", "out/comparison.json", "out/comparison.md", "out/comparison.png"],
         ["local", "fedavg", "out/comparison.png"],
     ),
+    "posterior": (["scool_sbm", SMALL, "1", "20"], [], ["edges in 20 draws", "client 3"]),
+    "choose_prior": ([SMALL, "1"], [], ["SBM, 2 blocks", "ring"]),
 }
 
 
@@ -34,7 +36,7 @@ def test_every_program_is_covered() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_says_how_to_run_it(name: str) -> None:
     text = (FOLDER / f"{name}.py").read_text()
-    assert f"\npython inference/{name}.py" in (ast.get_docstring(ast.parse(text)) or "")
+    assert f"python inference/{name}.py" in (ast.get_docstring(ast.parse(text)) or "")
     assert len(text.splitlines()) <= 60
 
 

@@ -95,7 +95,6 @@ def test_a_users_file_elsewhere_has_the_same_rights(tmp_path: Path, iid: Federat
 
 def test_the_home_folder_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert zoo.model_path("~/mine.py".replace("mine", "ours")) if (tmp_path / "ours.py").exists() else True
     path = written(tmp_path, MINE, "ours.py")
     assert zoo.model_path("~/ours.py") == path
 

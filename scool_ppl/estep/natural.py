@@ -45,10 +45,12 @@ class NaturalGradient:
     optimizer_steps: int = 1
 
     def __post_init__(self) -> None:
-        if self.sweeps < 1 or not 0 < self.step <= 1 or self.blocks < 1 or not 0 < self.keep <= 1:
+        counts = (self.sweeps, self.blocks, self.optimizer_steps, self.restarts + 1)
+        if min(counts) < 1 or not 0 < self.step <= 1 or not 0 < self.keep <= 1:
             raise InputError(
-                f"NaturalGradient(sweeps={self.sweeps}, step={self.step}, blocks={self.blocks}, keep={self.keep}): "
-                "expected at least one sweep and block, and step and keep in (0, 1]"
+                f"NaturalGradient(sweeps={self.sweeps}, step={self.step}, blocks={self.blocks}, keep={self.keep}, "
+                f"restarts={self.restarts}, optimizer_steps={self.optimizer_steps}): expected at least one sweep, block "
+                "and optimizer step, no fewer restarts than 0, and step and keep in (0, 1]"
             )
 
     def __call__(self, joint: Joint, evidence: Evidence, q: Values, generator: torch.Generator) -> Posterior:
@@ -195,7 +197,11 @@ class _Ascent:
         """Raise the bound in the prior's other parameters; undone if the bound falls."""
         prior = self.joint.prior
         solved = set(prior.closed_form(self.moments(), self.evidence))
-        free = [p for n, p in prior.named_parameters() if n.removesuffix("_unconstrained") not in solved]
+        free = [
+            parameter
+            for name, parameter in prior.named_parameters()
+            if parameter.requires_grad and name.removesuffix("_unconstrained") not in solved
+        ]
         if not free:
             return
         before = prior.state()

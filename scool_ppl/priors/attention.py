@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyro
 import pyro.distributions as dist
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from scool_ppl.distributions import OneHot
 from scool_ppl.errors import InputError
 from scool_ppl.evidence import Evidence
+from scool_ppl.graph_files import replacing
 from scool_ppl.networks import seeded
 from scool_ppl.priors.base import GraphPrior
 from scool_ppl.randomness import key
@@ -55,6 +59,27 @@ class FilterEncoder(nn.Module):
         encoded = torch.cat(outputs, 1)
         per_filter = next(iter(self.layers.values()))[-1].out_features  # type: ignore[index]
         return encoded / (encoded.shape[1] / int(per_filter)) ** 0.5
+
+    def save(self, path: str | Path) -> None:
+        """Write the encoder as safetensors."""
+        with replacing(Path(path)) as temporary:
+            save_file(self.state_dict(), temporary)
+
+    @classmethod
+    def load(cls, path: str | Path) -> FilterEncoder:
+        """Read what `save` wrote; which layers it is for is read off its weights."""
+        try:
+            tensors = load_file(path)
+        except (OSError, ValueError, SafetensorError) as error:
+            raise InputError(
+                f"cannot read an encoder from '{path}': {error}; expected a file that `save` wrote"
+            ) from error
+        names = {
+            name: name.removeprefix("layers.").removesuffix(".0.weight") for name in tensors if ".0.weight" in name
+        }
+        encoder = cls({layer.replace("/", "."): tensors[name].shape[1] for name, layer in names.items()}).double()
+        encoder.load_state_dict(tensors)
+        return encoder
 
 
 class Attention(GraphPrior):

@@ -37,6 +37,8 @@ class GraphPrior(LocalModule):
     """May a row choose its own client?"""
     kind: Kind = "edges"
     """What q(Y) is: independent "edges", one-hot "rows", or a "point" mass."""
+    positions: str | None = None
+    """The site with a place (K, 2) for each client, which becomes the layout of the drawing."""
 
     def __init__(self, num_clients: int) -> None:
         super().__init__()

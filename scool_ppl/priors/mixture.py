@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pyro
 import torch
 from torch import Tensor
@@ -27,17 +29,20 @@ class ModelMixture(GraphPrior):
         if not 0 < floor < 1:
             raise InputError(f"ModelMixture has floor={floor}, expected a probability in (0, 1)")
         self.learn, self.floor = learn, floor
-        self.register_buffer("log_pi", torch.zeros(num_clients, num_clients))
+        self.register_buffer(
+            "log_pi", torch.full((num_clients, num_clients), -math.log(num_clients), dtype=torch.float64)
+        )
 
     def model(self, evidence: Evidence) -> Tensor:
         with self.clients:
             return pyro.sample("Y", OneHot(logits=self.row_logits(evidence.peers.take(self.log_pi))))
 
     def closed_form(self, moments: dict[str, Tensor], evidence: Evidence) -> dict[str, Tensor]:
-        """Pi_ij = w_ij, at least `floor`, where j takes part; the others keep theirs."""
+        """Pi_ij = w_ij, at least `floor`; those who take no part keep theirs, and w divides the rest."""
         if not self.learn:
             return {}
         peers, dense = evidence.peers, torch.zeros_like(self.log_pi)
         seen = peers.dense(peers.mask.to(dense)) > 0
         learned = peers.dense(moments["Y"].to(dense)).clamp(min=self.floor).log()
-        return {"log_pi": torch.where(seen, learned, self.log_pi)}
+        rest = self.log_pi.masked_fill(~seen, -torch.inf).logsumexp(1, keepdim=True)
+        return {"log_pi": torch.where(seen, learned + rest, self.log_pi)}

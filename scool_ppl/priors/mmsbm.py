@@ -7,7 +7,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from scool_ppl.distributions import BlockBernoulli, OneHot
+from scool_ppl.distributions import OneHot
 from scool_ppl.evidence import Evidence
 from scool_ppl.priors.sbm import SBM
 
@@ -27,7 +27,7 @@ class MMSBM(SBM):
         with self.edges:
             receiver = pyro.sample("z_receiver", OneHot(self.receiver(pi)))
             sender = pyro.sample("z_sender", OneHot(self.sender(pi)))
-            return pyro.sample("Y", BlockBernoulli(receiver, sender, self.B))
+            return self.sample_edges(receiver, sender)
 
     def closed_form(self, moments: dict[str, Tensor], evidence: Evidence) -> dict[str, Tensor]:
         """B_gh = sum w_ij phi->_ijg phi<-_ijh / sum phi->_ijg phi<-_ijh over looked-at pairs."""

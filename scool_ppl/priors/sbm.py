@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro import poutine
 from pyro.nn import PyroParam
 from sklearn.cluster import SpectralClustering
 from torch import Tensor
@@ -23,7 +24,7 @@ class SBM(GraphPrior):
     B (G, G) and alpha (G,) are learned; B stays within [clamp, 1 - clamp], which keeps the prior from overruling the
     evidence. More blocks than groups are harmless, fewer are not. `inside` and `outside` are B's start on and off the
     diagonal: an assortative start, without which the blocks dissolve. `spectral=False` starts the memberships at
-    random.
+    random. `temper` > 1 weakens the prior's say on every edge: log P(Y | z) / temper.
     """
 
     def __init__(
@@ -37,16 +38,17 @@ class SBM(GraphPrior):
         clamp: float = 0.1,
         learn_alpha: bool = True,
         spectral: bool = True,
+        temper: float = 1.0,
     ) -> None:
         super().__init__(num_clients)
-        if num_blocks < 1 or alpha <= 0 or not 0 < clamp < 0.5:
+        if num_blocks < 1 or alpha <= 0 or temper <= 0 or not 0 < clamp < 0.5:
             raise InputError(
-                f"SBM(num_blocks={num_blocks}, alpha={alpha}, clamp={clamp}): expected at least one block, "
-                "a positive alpha and a clamp between 0 and 0.5"
+                f"SBM(num_blocks={num_blocks}, alpha={alpha}, temper={temper}, clamp={clamp}): expected at least one "
+                "block, a positive alpha and temper, and a clamp between 0 and 0.5"
             )
         if not 0 < outside < inside < 1:
             raise InputError(f"SBM(inside={inside}, outside={outside}): expected 0 < outside < inside < 1")
-        self.num_blocks, self.clamp, self.spectral = num_blocks, clamp, spectral
+        self.num_blocks, self.clamp, self.spectral, self.temper = num_blocks, clamp, spectral, temper
         start = torch.full((num_blocks, num_blocks), outside).fill_diagonal_(inside).clamp(clamp, 1 - clamp)
         self.B = PyroParam(start, constraint=dist.constraints.interval(clamp, 1 - clamp))
         concentration = torch.full((num_blocks,), alpha)
@@ -62,7 +64,12 @@ class SBM(GraphPrior):
             pi = pyro.sample("pi", dist.Dirichlet(self.alpha))
             z = pyro.sample("z", OneHot(pi))
         with self.edges:
-            return pyro.sample("Y", BlockBernoulli(self.receiver(z), self.sender(z), self.B))
+            return self.sample_edges(self.receiver(z), self.sender(z))
+
+    def sample_edges(self, receiver: Tensor, sender: Tensor) -> Tensor:
+        """Y_ij ~ Bernoulli(z_i' B z_j)^(1 / temper), inside `self.edges`."""
+        with poutine.scale(scale=1 / self.temper):
+            return pyro.sample("Y", BlockBernoulli(receiver, sender, self.B))
 
     def closed_form(self, moments: dict[str, Tensor], evidence: Evidence) -> dict[str, Tensor]:
         """B_gh = sum w_ij Omega_ig Omega_jh / sum Omega_ig Omega_jh over looked-at pairs; empty blocks keep theirs."""
