@@ -29,7 +29,7 @@ def build(
     degree: float = 1.0,
     sparsity: float = 0.1,
     kappa: float = 4.0,
-    rho: float = 0.5,
+    rho: float = 0.2,
     step: float = 0.05,
     steps: int = 50,
 ) -> CooperationModel:

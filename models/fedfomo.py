@@ -25,7 +25,7 @@ class FirstOrder(GraphPrior):
     """Y_i one-hot with probabilities in proportion to the first-order gain s_ij, where it is positive."""
 
     includes_self = True
-    kind = "rows"
+    kind, looks = "rows", True
 
     def __init__(self, num_clients: int, norm: float, fallback: str) -> None:
         super().__init__(num_clients)
@@ -34,7 +34,7 @@ class FirstOrder(GraphPrior):
     def gain(self, evidence):
         """max(s, 0) of candidates, (K, M); where a row has none, the fallback."""
         better = (evidence.validation_before[:, None] - evidence.validation_received).double()
-        gain = better.clamp(min=0) / evidence.distance(self.norm).clamp(min=1e-12)
+        gain = (better.clamp(min=0) / evidence.distance(self.norm).clamp(min=1e-12)).nan_to_num(0, 0)
         gain = torch.where(evidence.peers.mask, gain, 0.0)
         own = (evidence.peers.columns() == torch.arange(self.num_clients)[:, None]).double()
         return gain if self.fallback == "before" else torch.where(gain.sum(1, keepdim=True) > 0, gain, own)

@@ -26,7 +26,7 @@ def build(
     learning_rate: float = 0.1,
     decay: float = 0.01,
     steps: int = 5,
-    scale: float = 10.0,
+    scale: float = 1.0,
     keep: int | None = None,
     after: int = 10,
     encoder: str | None = None,

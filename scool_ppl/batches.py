@@ -113,7 +113,7 @@ def shared(
     else:
         total = weights.sum(1, keepdim=True)
         chance = torch.where(total > 0, weights, torch.ones_like(weights))
-        peer = torch.multinomial(chance, steps, replacement=True, generator=sampled)[..., None]
+        peer = torch.multinomial(chance, max(1, steps), replacement=True, generator=sampled)[:, :steps, None]
         weight = total[:, :, None].expand(-1, steps, -1)
     there = step[None, :, None] % lengths[peer]
     active = own.active[:, :, None]

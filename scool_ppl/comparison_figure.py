@@ -26,8 +26,9 @@ def draw_comparison(models: Mapping[str, tuple[CooperationGraph, Sequence[Mappin
     """
     columns = min(5, len(models))
     rows = math.ceil(len(models) / columns)
-    figure = new_figure((max(6.4, 2.4 * columns), 2.6 * rows + 3.2))
-    parts = figure.subfigures(2, 1, height_ratios=[2.6 * rows, 3.2], squeeze=False)
+    curves = 3.2 + 0.25 * rows  # the legend below them takes as many rows
+    figure = new_figure((max(6.4, 2.4 * columns), 2.6 * rows + curves))
+    parts = figure.subfigures(2, 1, height_ratios=[2.6 * rows, curves], squeeze=False)
     top, bottom = parts[0, 0], parts[1, 0]
     axes = top.subplots(rows, columns, squeeze=False).flatten()
     order = weights_order(next(iter(models.values()))[0])
@@ -45,5 +46,5 @@ def draw_comparison(models: Mapping[str, tuple[CooperationGraph, Sequence[Mappin
     ax.set(xlabel="round", ylabel="accuracy, mean over clients")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.grid(alpha=0.3)
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, frameon=False, fontsize=9)
     return figure

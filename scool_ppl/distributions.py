@@ -15,6 +15,9 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
+NEVER = -1e30
+"""The logit of what cannot be chosen: its probability is exactly 0, and 0 times it is 0."""
+
 
 class _SoftOneHot(constraints.Constraint):
     """Rows of the simplex: one-hot vectors and their averages."""
@@ -94,7 +97,8 @@ class OneHot(TorchDistribution):
     def entropy(self) -> Tensor:
         """-sum_g p_g log p_g, (...)."""
         log_probs = self._normalised
-        return torch.special.entr(log_probs.exp()).sum(-1)
+        # Where p is 0, the gradient of p log p must be 0 too; that of entr(p) is not.
+        return -(log_probs.exp() * log_probs.clamp(min=NEVER)).sum(-1)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
         with torch.no_grad():

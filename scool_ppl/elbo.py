@@ -19,7 +19,7 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import biject_to
 
-from scool_ppl.distributions import BlockBernoulli, OneHot
+from scool_ppl.distributions import NEVER, BlockBernoulli, OneHot
 from scool_ppl.errors import InputError
 
 Program = Callable[..., Any]
@@ -176,6 +176,7 @@ class AutoMeanField(LocalModule):
         self._masks: dict[str, Any] = {}
         self._kinds: dict[str, str] = {}
         self._supports: dict[str, Any] = {}
+        self._excluded: dict[str, Tensor] = {}
         self._signature: object = None
 
     @property
@@ -201,7 +202,7 @@ class AutoMeanField(LocalModule):
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             trace = poutine.block(poutine.trace(self._model[0]).get_trace)(*args, **kwargs)
-        self._frames, self._masks, self._supports, self._kinds = {}, {}, {}, {}
+        self._frames, self._masks, self._supports, self._kinds, self._excluded = {}, {}, {}, {}, {}
         for name, site in latent_sites(trace):
             fn = site["fn"]
             if isinstance(fn, dist.Delta):
@@ -222,6 +223,8 @@ class AutoMeanField(LocalModule):
         if isinstance(fn, dist.Bernoulli | BlockBernoulli | OneHot):
             self._kinds[name] = "one-hot" if isinstance(fn, OneHot) else "bernoulli"
             self._parameter(self.parameter_name(name), zeros, dist.constraints.real)
+            if "logits" in vars(fn) and self._kinds[name] == "one-hot":
+                self._excluded[name] = fn.logits <= NEVER
         elif isinstance(fn, dist.Dirichlet):
             self._kinds[name] = "dirichlet"
             self._parameter(self.parameter_name(name), zeros + 1, dist.constraints.softplus_positive)
@@ -243,7 +246,10 @@ class AutoMeanField(LocalModule):
     def distribution(self, name: str) -> Any:
         """The factor q(name), as a distribution."""
         if self._kinds[name] != "normal":
-            return factor(self._kinds[name], getattr(self, self.parameter_name(name)))
+            parameter = getattr(self, self.parameter_name(name))
+            if name in self._excluded:  # what the model never chooses, q must not choose either
+                parameter = parameter.masked_fill(self._excluded[name], NEVER)
+            return factor(self._kinds[name], parameter)
         prefix = name.replace(".", "_")
         normal = dist.Normal(getattr(self, f"{prefix}_loc"), getattr(self, f"{prefix}_scale"))
         if self._supports[name] is not dist.constraints.real:

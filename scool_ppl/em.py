@@ -239,7 +239,8 @@ class EM:
 
     def _traffic(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Tensor]:
         """Bytes per client: one network for every other client looked at, or used where nothing is looked at."""
-        moved = peers.fresh.mask if self.model.likelihood.looks else peers.mask & (weights > 0)
+        looks = self.model.likelihood.looks or self.model.prior.looks
+        moved = peers.fresh.mask if looks else peers.mask & (weights > 0)
         moved = peers.dense(moved.double()).fill_diagonal_(0) * self.clients.bytes_per_model
         return moved.sum(1), moved.sum(0)
 

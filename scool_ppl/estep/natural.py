@@ -10,11 +10,12 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
+from scool_ppl.distributions import NEVER
 from scool_ppl.elbo import AutoMeanField, expected_log, factor, score
 from scool_ppl.errors import InputError
 from scool_ppl.estep.base import Posterior, Values, filled, set_closed_form, starting_points
 from scool_ppl.evidence import Evidence
-from scool_ppl.priors.base import NEVER, GraphPrior, Joint
+from scool_ppl.priors.base import GraphPrior, Joint
 
 
 def _lbfgs(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:

@@ -42,7 +42,7 @@ class ProjectedGradient:
         graph = q.get("Y", joint.prior.initial_graph())
         if graph is None:
             graph = torch.full(mask.shape, 0.5, dtype=torch.float64)
-            graph = graph if self.domain == "box" else mask / mask.sum(1, keepdim=True).clamp(min=1)
+            graph = graph if self.domain == "box" else mask.double() / mask.sum(1, keepdim=True).clamp(min=1)
         elif graph.shape != mask.shape or "Y" not in q:
             graph = evidence.peers.take(graph)
         graph = graph.double()

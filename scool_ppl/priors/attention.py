@@ -90,6 +90,7 @@ class Attention(GraphPrior):
     """
 
     kind = "rows"
+    looks = True
 
     def __init__(
         self, num_clients: int, *, scale: float = 10.0, soft: bool = False, includes_self: bool = False

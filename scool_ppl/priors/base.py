@@ -12,6 +12,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
+from scool_ppl.distributions import NEVER
 from scool_ppl.elbo import AutoMeanField, LocalModule
 from scool_ppl.errors import InputError
 from scool_ppl.evidence import Evidence
@@ -20,8 +21,6 @@ from scool_ppl.peers import Peers
 
 if TYPE_CHECKING:
     from scool_ppl.clients import Clients
-
-NEVER = -1e30
 
 
 class GraphPrior(LocalModule):
@@ -37,6 +36,8 @@ class GraphPrior(LocalModule):
     """May a row choose its own client?"""
     kind: Kind = "edges"
     """What q(Y) is: independent "edges", one-hot "rows", or a "point" mass."""
+    looks = False
+    """Does the program itself look at the candidates' networks?"""
     positions: str | None = None
     """The site with a place (K, 2) for each client, which becomes the layout of the drawing."""
 

@@ -1,0 +1,136 @@
+"""One suite for every model file, and so for every prior, likelihood, mixing rule, peer policy and E-step."""
+
+from __future__ import annotations
+
+import copy
+
+import pyro
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import Predictive
+from torch import Tensor
+
+from scool_ppl import EM, Clients, Federation, Schedule, load_federation, load_model
+from scool_ppl.em import EMState
+from scool_ppl.evidence import Evidence
+from scool_ppl.zoo import model_names
+
+K = 4
+SCHEDULE = Schedule(local_epochs=1, warmup_epochs=3)
+FEDERATION = load_federation(f"permuted:digits:clients={K},groups=2,train=20,test=20", seed=3)
+BY_POSITION = {"dpsgd": "its graph is a ring of the list", "ring": "its prior is a ring of the list"}
+BY_DRAWS = {"latent_space": "its places are drawn, and inferred from draws"}
+
+
+def made(model: str, federation: Federation = FEDERATION, **choices: object) -> EM:
+    clients = Clients(federation, executor="stacked", dtype=torch.float64)
+    built = load_model(model, federation.num_clients, federation=federation, **choices)
+    return EM(built, clients, SCHEDULE, seed=1)
+
+
+def looked(em: EM, state: EMState | None = None) -> Evidence:
+    """The evidence of a round."""
+    turn = em.turn(em.init() if state is None else state)
+    return em.look(turn, em.train(em.init() if state is None else state, turn).params)[0]
+
+
+def flattened(state: EMState) -> dict[str, Tensor]:
+    """All tensors of a state, by path."""
+    found = {}
+    for field, value in state._asdict().items():
+        entries = value if isinstance(value, dict) else {"": value}
+        if field == "peers" and value is not None:
+            entries = {"mask": value.mask, "senders": value.senders, "looked": value.looked}
+        found.update({f"{field}/{name}": entry for name, entry in entries.items() if isinstance(entry, Tensor)})
+    return found
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_the_prior_is_a_pyro_program(model: str) -> None:
+    em = made(model)
+    evidence = looked(em)
+    shape = tuple(evidence.peers.mask.shape)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        trace = poutine.trace(em.model.prior).get_trace(evidence)
+        draws = Predictive(em.model.prior, num_samples=3, return_sites=["Y"])(evidence)["Y"]
+    assert tuple(trace.nodes["_RETURN"]["value"].shape) == shape
+    assert draws.reshape(3, *shape).shape == (3, *shape)
+    assert bool(torch.isfinite(draws).all())
+    assert "Y" in pyro.render_model(em.model.prior, model_args=(evidence,)).source
+    assert not pyro.get_param_store().keys()
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_masked_candidates_have_weight_zero_in_the_graph(model: str) -> None:
+    em = made(model)
+    state, info = em.step(em.init())
+    graph = em.graph(state)
+    assert not graph.weights[~graph.peers.mask].any()
+    assert bool(torch.isfinite(graph.weights).all())
+    assert bool(torch.isfinite(torch.tensor(info.elbo)))
+    if not em.model.prior.includes_self:
+        assert not graph.dense().diagonal().any()
+    if graph.kind == "rows":
+        sums = graph.weights.sum(1)
+        assert bool((((sums - 1).abs() < 1e-6) | (sums == 0)).all())
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_the_state_is_everything(model: str) -> None:
+    """Another EM that is given a copy of the state goes on with the same bits: nothing hides anywhere else."""
+    em = made(model)
+    state, _ = em.step(em.init())
+    em.step(state)  # whatever it leaves behind in the EM must not matter
+    there, _ = made(model).step(copy.deepcopy(state))
+    here, _ = em.step(state)
+    one, other = flattened(here), flattened(there)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(value.nan_to_num(-9.0), other[name].nan_to_num(-9.0)) for name, value in one.items())
+
+
+@pytest.mark.parametrize("model", [name for name in model_names() if name not in (*BY_POSITION, *BY_DRAWS)])
+def test_relabelling_the_clients_relabels_the_result(model: str) -> None:
+    order = [2, 0, 3, 1]
+    here: dict[str, object] = {}
+    there: dict[str, object] = {}
+    if model == "covariate_sbm":
+        here, there = {"covariate": "0.0.1.1"}, {"covariate": "1.0.1.0"}
+    results = []
+    for federation, choices in ((FEDERATION, here), (FEDERATION.select(order), there)):
+        em = made(model, federation, **choices)
+        state = em.init()
+        for _ in range(2):
+            state, _ = em.step(state)
+        results.append((em.graph(state).dense().double(), state.params))
+    (graph, params), (moved, moved_params) = results
+    assert torch.allclose(graph[order][:, order], moved, atol=1e-4)
+    for name, value in params.items():
+        assert torch.allclose(value[order], moved_params[name], atol=1e-4)
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_an_isolated_client_keeps_to_itself_and_nobody_hears_of_it(model: str) -> None:
+    """Client 0 takes part with nobody: everything is finite, and the others do not depend on its network."""
+    em = made(model)
+    turn = em.turn(em.init())
+    trained = em.train(em.init(), turn).params
+    results = []
+    for scale in (1.0, 3.0):
+        changed = {name: value.clone() for name, value in trained.items()}
+        for value in changed.values():
+            value[0] *= scale
+        evidence = Evidence(turn, changed, em.model.peers(turn))
+        mask = evidence.peers.mask.clone()
+        mask[0] = mask[:, 0] = False
+        evidence.peers = evidence.peers._replace(mask=mask)
+        joint = type(em.look(turn, trained)[1])(em.model.prior, em.model.likelihood(evidence))
+        posterior, _ = em.infer(em.init(), evidence, joint)
+        mixed = em.mix(em.init(), changed, posterior, evidence.peers)
+        assert all(bool(torch.isfinite(value).all()) for value in (*mixed.values(), *posterior.moments.values()))
+        results.append((posterior.moments["Y"], mixed))
+    looked_at = mask[1:, 1:]
+    assert torch.allclose(results[0][0][1:, 1:][looked_at], results[1][0][1:, 1:][looked_at], atol=1e-6)
+    for name, value in results[0][1].items():
+        assert torch.allclose(value[1:], results[1][1][name][1:], atol=1e-6)

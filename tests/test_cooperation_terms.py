@@ -1,0 +1,445 @@
+"""Mixing rules that act during training, against autograd of the bound with respect to the networks (MATH 5)."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from scool_ppl import CooperationModel, InputError, load_model
+from scool_ppl.batches import Batches, Params, shared
+from scool_ppl.clients import Clients, Evaluation
+from scool_ppl.em import EMInfo, EMState, Schedule
+from scool_ppl.evidence import Evidence
+from scool_ppl.graph import Scores
+from scool_ppl.likelihoods import CrossLoss, Ignored
+from scool_ppl.mixing import Alone, Mixing, Pull, ServeUsers, ShareData
+from scool_ppl.peers import Peers, Top
+from scool_ppl.priors import Dirac
+from scool_ppl.progress import tracked
+from scool_ppl.records import history_row
+from tests.small import (
+    RATE,
+    clients,
+    close,
+    close_networks,
+    data,
+    driver,
+    gradient,
+    loss,
+    normal,
+    one,
+    outputs,
+    uniform,
+)
+
+K = 4
+
+
+def graph(seed: int = 5) -> Tensor:
+    """Weights of every size, one pair without any."""
+    weights = 2 * uniform(K, K, seed=seed).fill_diagonal_(0)
+    weights[0, 3] = 0
+    return weights
+
+
+def one_round(
+    mixing: Mixing, weights: Tensor, whose: Clients, steps: int = 1, seed: int = 0
+) -> tuple[EMState, EMState, EMInfo]:
+    """A round with a given graph: the state before and after."""
+    em, state = driver(CooperationModel(Dirac(weights), Ignored(), mixing), whose, Schedule(local_steps=steps), seed)
+    return state, *em.step(state)
+
+
+def descended(params: Params, bound: Tensor, leaves: Params) -> Params:
+    """A step up the bound of all networks at once."""
+    slopes = torch.autograd.grad(bound, list(leaves.values()))
+    return {name: params[name] + RATE * slope for name, slope in zip(leaves, slopes, strict=True)}
+
+
+def leaves_of(params: Params) -> Params:
+    return {name: value.clone().requires_grad_() for name, value in params.items()}
+
+
+def case_one_two(leaves: Params, weights: Tensor, whose: Clients) -> Tensor:
+    """E_q log P(D | theta, Y) of case 1.2: -sum_i [L(D_i; theta_i) + sum_j w_ij L(D_j; theta_i)]."""
+    total = torch.zeros((), dtype=torch.float64)
+    for i in range(K):
+        total = total - loss(one(leaves, i), whose, i)
+        for j in range(K):
+            if i != j:
+                total = total - weights[i, j] * loss(one(leaves, i), whose, j)
+    return total
+
+
+def same(found: Params, expected: Params, atol: float = 1e-10) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        close(found[name], value, atol)
+
+
+# ShareData.
+
+
+@pytest.mark.parametrize("executor", ["stacked", "loop"])
+def test_shared_data_is_the_gradient_of_the_bound(executor: str) -> None:
+    whose, weights = clients(K, executor=executor), graph()
+    before, after, _ = one_round(ShareData(), weights, whose)
+    leaves = leaves_of(before.params)
+    same(after.params, descended(before.params, case_one_two(leaves, weights, whose), leaves))
+
+
+def test_shared_data_of_equal_networks_is_what_mixing_updates_approximates() -> None:
+    """At theta_i = theta_j the cross-gradients of SCooL (33) are those of (22); apart, they differ by their distance."""
+    whose, weights = clients(K), graph()
+    start, apart = whose.init(0), None
+    errors = []
+    for gap in (1e-2, 1e-4, 1e-5, 0.0):
+        model = CooperationModel(Dirac(weights), Ignored(), ShareData())
+        em, state = driver(model, whose)
+        apart = state.params if apart is None else apart
+        params = {name: start[name] + gap * apart[name] for name in start}
+        found = em.step(state._replace(params=params))[0].params
+        error = 0.0
+        for i in range(K):
+            slope = gradient(one(params, i), whose, i)
+            for j in range(K):
+                part = gradient(one(params, j), whose, j)
+                slope = {name: value + weights[i, j] * part[name] for name, value in slope.items()}
+            gaps = [(found[n][i] - params[n][i] + RATE * slope[n]).abs().max() for n in slope]
+            error = max(error, *map(float, gaps))
+        errors.append(error)
+    assert errors[-1] < 1e-12
+    assert errors[0] > 1e-3
+    assert errors[1] == pytest.approx(10 * errors[2], rel=0.01)
+
+
+def test_sampled_neighbours_are_right_on_average() -> None:
+    whose, weights = clients(K), graph()
+    em, state = driver(CooperationModel(Dirac(weights), Ignored(), ShareData(exact=False)), whose)
+    turn = em.turn(state)
+    leaves = leaves_of(state.params)
+    expected = descended(state.params, case_one_two(leaves, weights, whose), leaves)
+    draws: dict[str, list[Tensor]] = {name: [] for name in expected}
+    for seed in range(300):
+        terms = ShareData(exact=False).during(turn._replace(seed=seed))
+        trained = whose.train(state.params, {}, epochs=0, steps=1, seed=0, round=0, batches=terms.batches)
+        for name, value in trained.params.items():
+            draws[name].append(value)
+    for name, value in expected.items():
+        found = torch.stack(draws[name])
+        error = found.std(0) / math.sqrt(len(found))
+        assert bool(((found.mean(0) - value).abs() <= 5 * error + 1e-12).all())
+        assert float(error.max()) > 1e-5  # they do differ
+    # A round draws anew, and the same seed draws the same.
+    batches = [ShareData(exact=False).during(turn._replace(round=round)).batches for round in (0, 0, 1, 2, 3)]
+    assert torch.equal(batches[0].index, batches[1].index)  # type: ignore[union-attr]
+    assert any(not torch.equal(batches[0].index, other.index) for other in batches[2:])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("mixing", [ShareData(), ShareData(exact=False), ServeUsers(), Pull(0.3)], ids=str)
+def test_terms_draw_nothing_from_the_global_generator(mixing: Mixing) -> None:
+    whose = clients(K)
+    before = torch.get_rng_state()
+    one_round(mixing, graph(), whose)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("mixing", [ShareData(), ShareData(exact=False), ServeUsers(), Pull(0.3)], ids=str)
+def test_terms_of_a_round_without_training_or_without_a_graph(mixing: Mixing) -> None:
+    whose = clients(K)
+    em, state = driver(CooperationModel(Dirac(graph()), Ignored(), mixing), whose, Schedule(0, 0))
+    after, _ = em.step(state)
+    same(after.params, state.params, 0)
+    # Before there is a graph everybody trains alone.
+    alone = mixing.during(em.turn(state)._replace(weights=None, peers=None))
+    assert alone == (None, None)
+
+
+# Batches of several clients.
+
+
+def own(sizes: list[int], steps: int = 5, width: int = 2) -> Batches:
+    """Clients with as many full batches as `sizes` says; image numbers tell whose they are and from which step."""
+    count = len(sizes)
+    client, step = torch.arange(count)[:, None, None], torch.arange(steps)[None, :, None]
+    index = 10000 * client + 10 * step + torch.arange(width)
+    active = step < torch.tensor(sizes)[:, None, None]
+    weight = active.double().expand(count, steps, width) / width
+    return Batches(index, weight, index + 7)
+
+
+def accumulated(batches: Batches, client: int, step: int) -> dict[tuple[int, int], float]:
+    """(image, label) -> weight, what there is at one step."""
+    total: dict[tuple[int, int], float] = {}
+    for index, weight, target in zip(*(field[client, step].tolist() for field in batches), strict=True):
+        if weight:
+            total[index, target] = total.get((index, target), 0.0) + weight
+    return total
+
+
+def test_joined_batches_are_the_weighted_sum_over_clients() -> None:
+    sizes = [5, 3, 1, 0]
+    weights = torch.tensor([[0, 0.5, 2, 1], [1, 0, 0, 0], [0.25, 1e-9, 0, 1], [1, 1, 1, 0]], dtype=torch.float64)
+    own_weight = torch.tensor([1.0, 0.0, 2.0, 1.0], dtype=torch.float64)
+    joined = shared(own(sizes), weights, own_weight)
+    for i in range(4):
+        for s in range(5):
+            expected: dict[tuple[int, int], float] = {}
+            if s < sizes[i]:  # a client trains for as long as its own batches last
+                for j in range(4):
+                    share = float(own_weight[i] if i == j else weights[i, j])
+                    if share > 1e-6 and sizes[j]:
+                        first = 10000 * j + 10 * (s % sizes[j])  # who has fewer begins again
+                        expected |= {(first + b, first + b + 7): share / 2 for b in range(2)}
+            assert accumulated(joined, i, s) == pytest.approx(expected)
+
+
+def test_one_neighbour_is_drawn_in_proportion_and_carries_all_the_weight() -> None:
+    weights = torch.tensor([[0, 0.6, 1.8], [0, 0, 0], [3, 0, 0]], dtype=torch.float64)
+    plan = own([400, 400, 400], steps=400)
+    joined = shared(plan, weights, torch.ones(3, dtype=torch.float64), torch.Generator().manual_seed(0))
+    drawn = []
+    for s in range(400):
+        found = accumulated(joined, 0, s)
+        others = {image: weight for (image, _), weight in found.items() if weight > 0.5}
+        assert list(others.values()) == pytest.approx([1.2, 1.2])
+        drawn.append((min(others) - 10 * s) // 10000)
+        assert sum(found.values()) == pytest.approx(3.4)
+        assert sum(accumulated(joined, 1, s).values()) == pytest.approx(1)
+        assert sum(accumulated(joined, 2, s).values()) == pytest.approx(4)
+    assert set(drawn) == {1, 2}
+    assert drawn.count(2) / 400 == pytest.approx(0.75, abs=5 * math.sqrt(0.75 * 0.25 / 400))
+
+
+def test_shared_data_of_several_steps_takes_the_neighbours_batch_of_the_same_step() -> None:
+    whose, weights = clients(K, batch_size=3), graph()
+    before, after, _ = one_round(ShareData(), weights, whose, steps=3)
+    plan = whose.batches(epochs=0, steps=3, seed=0, round=0)
+    params = [one(before.params, i) for i in range(K)]
+    for s in range(3):
+        for i in range(K):
+            leaves = leaves_of(params[i])
+            total = torch.zeros((), dtype=torch.float64)
+            for j in range(K):
+                x, y = whose.federation.inputs[plan.index[j, s]].double(), plan.targets[j, s]
+                each = torch.nn.functional.cross_entropy(outputs(leaves, x), y, reduction="none")
+                total = total + (1.0 if i == j else weights[i, j]) * (each * plan.weight[j, s]).sum()
+            slopes = torch.autograd.grad(total, list(leaves.values()))
+            params[i] = {n: params[i][n] - RATE * slope for n, slope in zip(leaves, slopes, strict=True)}
+    for i in range(K):
+        close_networks(after.params, i, params[i])
+
+
+def test_the_weight_decay_is_the_prior_of_the_networks() -> None:
+    """L(D_i; theta_i) + sum_j w_ij L(D_j; theta_i) + lambda / 2 |theta_i|^2 of SCooL (22)."""
+    whose = clients(K, optimizer=partial(torch.optim.SGD, lr=RATE, weight_decay=0.3))
+    before, after, _ = one_round(ShareData(), graph(), whose)
+    leaves = leaves_of(before.params)
+    size = torch.stack([value.square().sum() for value in leaves.values()]).sum()
+    same(after.params, descended(before.params, case_one_two(leaves, graph(), whose) - 0.3 / 2 * size, leaves))
+
+
+# ServeUsers.
+
+
+def test_serving_users_is_the_gradient_of_the_mixtures_bound() -> None:
+    """E_q log P(D | theta, z) = -sum_i sum_j w_ij L(D_i; theta_j): sender j answers for receiver i's data."""
+    whose = clients(K)
+    weights = uniform(K, K, seed=5) + 0.2
+    weights = weights / weights.sum(1, keepdim=True)
+    assert float((weights - weights.T).abs().max()) > 0.05
+    before, after, _ = one_round(ServeUsers(), weights, whose)
+    leaves = leaves_of(before.params)
+    bound = torch.zeros((), dtype=torch.float64)
+    for i in range(K):
+        for j in range(K):
+            bound = bound - weights[i, j] * loss(one(leaves, j), whose, i)
+    same(after.params, descended(before.params, bound, leaves))
+
+
+def test_a_network_that_nobody_uses_stays_where_it_is() -> None:
+    whose = clients(K)
+    weights = torch.full((K, K), 0.5, dtype=torch.float64)
+    weights[:, 2] = 0
+    before, after, _ = one_round(ServeUsers(), weights, whose)
+    close_networks(after.params, 2, one(before.params, 2), 0)
+    assert all(not torch.equal(after.params["3.weight"][i], before.params["3.weight"][i]) for i in (0, 1, 3))
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_mixture_predicts_with_the_networks_of_its_row(split: str) -> None:
+    whose = clients(K)
+    weights = uniform(K, K, seed=6)
+    weights[1, 2] = 0
+    weights[3] = 0  # a client without any weight predicts alone
+    em, state = driver(CooperationModel(Dirac(weights), Ignored(), ServeUsers()), whose)
+    state, _ = em.step(state)
+    found = em.evaluate(state, split)
+    weights[3, 3] = 1
+    for i in range(K):
+        x, y = data(whose, i, split)
+        probs = torch.zeros(len(y), 3, dtype=torch.float64)
+        for j in range(K):
+            probs += weights[i, j] / weights[i].sum() * outputs(one(state.params, j), x).softmax(1)
+        close(found.loss[i], -probs[torch.arange(len(y)), y].log().mean())
+        close(found.accuracy[i], (probs.argmax(1) == y).double().mean())
+        classes = [c for c in range(3) if c in whose.federation.classes(i).tolist()]
+        own_best = torch.tensor([max(classes, key=lambda c: float(row[c])) for row in probs])
+        close(found.task_accuracy[i], (own_best == y).double().mean())
+
+
+def test_a_mixture_through_a_table_of_peers_is_the_same_mixture() -> None:
+    whose = clients(K)
+    weights = torch.eye(K, dtype=torch.float64).roll(1, 0) + 0.5 * torch.eye(K, dtype=torch.float64)
+    model = CooperationModel(Dirac(weights), Ignored(), ServeUsers())
+    found = []
+    for peers in (model.peers, Top(keep=1, after=1)):
+        em, state = driver(model._replace(peers=peers), whose)
+        for _ in range(2):
+            state, _ = em.step(state)
+        found.append((em.evaluate(state), state))
+    assert found[1][1].moments["Y"].shape == (K, 2)
+    for one_of, other in zip(*(evaluation for evaluation, _ in found), strict=True):
+        close(one_of, other)
+    same(found[0][1].params, found[1][1].params)
+
+
+# Pull.
+
+
+def test_the_pull_is_the_gradient_of_the_coupling() -> None:
+    """-sum_i L(D_i; theta_i) - (rho / 2) sum over unordered pairs of w_ij |theta_i - theta_j|^2, w symmetric."""
+    whose = clients(K)
+    weights = graph() + graph().T
+    before, after, _ = one_round(Pull(0.3), weights, whose)
+    leaves = leaves_of(before.params)
+    bound = torch.zeros((), dtype=torch.float64)
+    for i in range(K):
+        bound = bound - loss(one(leaves, i), whose, i)
+        for j in range(i):
+            gap = torch.stack([(value[i] - value[j]).square().sum() for value in leaves.values()]).sum()
+            bound = bound - 0.3 / 2 * weights[i, j] * gap
+    same(after.params, descended(before.params, bound, leaves))
+
+
+def test_the_pull_is_towards_where_the_senders_were_when_the_round_began() -> None:
+    whose, weights = clients(K), graph()
+    before, after, _ = one_round(Pull(0.3), weights, whose, steps=3)
+    for i in range(K):
+        network = one(before.params, i)
+        for _ in range(3):
+            slope = gradient(network, whose, i)
+            for j in range(K):
+                for name in slope:
+                    slope[name] += 0.3 * weights[i, j] * (network[name] - before.params[name][j])
+            network = {name: value - RATE * slope[name] for name, value in network.items()}
+        close_networks(after.params, i, network)
+
+
+def test_a_client_that_is_not_pulled_trains_alone() -> None:
+    whose, weights = clients(K), graph()
+    weights[1] = 0
+    before, after, _ = one_round(Pull(0.3), weights, whose)
+    alone = whose.train(before.params, {}, epochs=0, steps=1, seed=0, round=0)
+    close_networks(after.params, 1, one(alone.params, 1), 0)
+    assert not torch.equal(after.params["1.weight"][0], alone.params["1.weight"][0])
+
+
+@pytest.mark.parametrize("strength", [0.0, -1.0])
+def test_a_pull_that_does_not_pull_is_refused(strength: float) -> None:
+    with pytest.raises(InputError, match="expected a positive number"):
+        Pull(strength)
+
+
+@pytest.mark.parametrize("mixing", [ShareData(), ShareData(exact=False), ServeUsers(), Pull(0.3)], ids=str)
+@pytest.mark.parametrize("num_clients", [1, 2])
+def test_few_clients(mixing: Mixing, num_clients: int) -> None:
+    whose = clients(num_clients)
+    em, state = driver(
+        CooperationModel(Dirac(1 - torch.eye(num_clients, dtype=torch.float64)), Ignored(), mixing), whose
+    )
+    after, _ = em.step(state)
+    assert all(bool(value.isfinite().all()) for value in after.params.values())
+    alone = whose.train(state.params, {}, epochs=0, steps=1, seed=0, round=0).params
+    if num_clients == 1:
+        same(after.params, state.params if isinstance(mixing, ServeUsers) else alone)
+    else:
+        assert not torch.equal(after.params["3.weight"], alone["3.weight"])
+
+
+# A network that has diverged.
+
+
+@pytest.mark.parametrize("junk", [torch.nan, torch.inf])
+def test_a_network_that_has_diverged_is_nobodys_choice(junk: float) -> None:
+    whose = clients(K)
+    for name in ("scool_sbm", "scool_mmsbm", "scool_attention", "federico", "cobo", "dada"):
+        model = load_model(name, K, **({"scale": 1.0} if name == "scool_attention" else {}))
+        em, state = driver(model, whose)
+        params = {n: value.clone() for n, value in state.params.items()}
+        params["1.weight"][1] = junk
+        state = state._replace(params=params)
+        turn = em.turn(state)
+        trained = {n: value.clone() for n, value in params.items()}
+        evidence, joint = em.look(turn._replace(params=trained), trained)
+        if name == "scool_attention":
+            evidence.updates = {n: normal(*value.shape) for n, value in trained.items()}
+        posterior, _ = em.infer(state, evidence, joint)
+        found = evidence.peers.dense(posterior.moments["Y"])
+        assert bool(found.isfinite().all()), name
+        assert math.isfinite(posterior.elbo), name
+        assert not bool(found[[0, 2, 3], 1].any()), name
+        well = found[[0, 2, 3]][:, [0, 2, 3]]
+        assert name == "cobo" or bool(well.any()), name
+
+
+def test_diverged_losses_do_not_move_the_reference_nor_the_other_pairs() -> None:
+    whose = clients(5)
+    em, state = driver(CooperationModel(Dirac(torch.zeros(5, 5)), CrossLoss(), Alone()), whose)
+    turn = em.turn(state)
+    evidence, healthy = em.look(turn, state.params)
+    broken = {name: value.clone() for name, value in state.params.items()}
+    worst = int(evidence.loss.mean(1).argmax())  # whose losses are not among anybody's lowest
+    broken["1.weight"][worst] = torch.nan
+    _, joint = em.look(turn, broken)
+    assert healthy.table is not None
+    assert joint.table is not None
+    others = [i for i in range(5) if i != worst]
+    close(joint.table[others][:, others], healthy.table[others][:, others])
+    assert bool((joint.table[worst, others] < -1e5).all())
+    assert bool((joint.table[others, worst] < -1e5).all())
+
+
+def test_a_pair_that_is_not_looked_at_says_nothing() -> None:
+    """It has no loss, and must not count as one of 0: neither for itself nor for the reference."""
+    size = 4
+    looked = ~torch.eye(size, dtype=torch.bool)
+    looked[0, 1] = looked[1, 0] = False
+    some = Peers(~torch.eye(size, dtype=torch.bool), None, looked)
+    measured = torch.where(looked, 0.3 + uniform(size, size, seed=7), 0.0)
+    for symmetric in (True, False):
+        likelihood = CrossLoss(symmetric=symmetric)
+        found = likelihood(Evidence.given(loss=measured, loss_received=measured.T, peers=some, chance=1.1))
+        expected = likelihood(Evidence.given(loss=measured, loss_received=measured.T, peers=Peers(looked), chance=1.1))
+        assert torch.equal(found, expected)
+        assert found[0, 1] == found[1, 0] == 0
+        assert bool((found != 0)[looked].all())
+
+
+@pytest.mark.parametrize("junk", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_is_written_as_null_and_shown_as_a_dash(
+    junk: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = Evaluation(*torch.full((3, K), torch.nan))
+    info = EMInfo(junk, junk, {}, torch.zeros(K), torch.zeros(K), {"train": 1.0})
+    row = history_row(1, info, nothing, nothing, Scores(None, None, None))
+    read = json.loads(json.dumps(row, allow_nan=False))
+    assert read["loss"] is read["elbo"] is read["accuracy"]["mean"] is None
+    with tracked(1) as report:
+        report(row)
+    assert "loss -  accuracy -  bound -" in capsys.readouterr().err

@@ -1,0 +1,595 @@
+"""The methods of the papers: every update that they print, against loops over clients and autograd."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+from scool_ppl import CooperationModel, GraphPrior, InputError, NaturalGradient, ProjectedGradient, load_model
+from scool_ppl.clients import Clients
+from scool_ppl.em import EM, EMInfo, EMState, Schedule
+from scool_ppl.evidence import Evidence
+from scool_ppl.likelihoods import GradientAlignment
+from scool_ppl.mixing import Alone
+from scool_ppl.priors import Box
+from tests.small import (
+    ONE_STEP,
+    RATE,
+    clients,
+    close,
+    close_networks,
+    data,
+    distance,
+    driver,
+    gradient,
+    loss,
+    networks,
+    one,
+    outputs,
+)
+
+K = 4
+SCALE = 7.0  # of the updates, before they are encoded
+
+
+def built(name: str, whose: Clients, **choices: Any) -> CooperationModel:
+    return load_model(name, whose.num_clients, federation=whose.federation, **choices)
+
+
+def stepped(name: str, whose: Clients, rounds: int = 1, **choices: Any) -> list[tuple[EMState, EMInfo]]:
+    """Rounds from networks that differ; the first entry is the state before (its info is that of the first round)."""
+    em, state = driver(built(name, whose, **choices), whose)
+    history = []
+    for _ in range(rounds):
+        before = state
+        state, info = em.step(before)
+        history.append((before, info))
+    return [*history, (state, info)]
+
+
+def sgd(network: dict[str, Tensor], slope: dict[str, Tensor], rate: float = RATE) -> dict[str, Tensor]:
+    return {name: value - rate * slope[name] for name, value in network.items()}
+
+
+def off_diagonal(size: int) -> list[tuple[int, int]]:
+    return [(i, j) for i in range(size) for j in range(size) if i != j]
+
+
+# FedFomo.
+
+
+def first_order(before: Any, trained: Any, whose: Clients, norm: float) -> Tensor:
+    """s_ij by a plain loop over networks."""
+    gain = torch.zeros(K, K, dtype=torch.float64)
+    for i in range(K):
+        own = loss(one(before, i), whose, i, "validation")
+        for j in range(K):
+            better = own - loss(one(trained, j), whose, i, "validation")
+            gain[i, j] = better / distance(one(trained, j), one(before, i), norm)
+    return gain
+
+
+@pytest.mark.parametrize("norm", [2.0, 1.0])
+@pytest.mark.parametrize("fallback", ["before", "trained"])
+def test_fedfomo_takes_what_helps_on_validation_data(norm: float, fallback: str) -> None:
+    whose = clients(K)
+    em, state = driver(built("fedfomo", whose, count=None, norm=norm, fallback=fallback), whose)
+    # Client 2 is where nothing helps: at the minimum of its own validation loss.
+    best = one(state.params, 2)
+    for _ in range(400):
+        best = sgd(best, gradient(best, whose, 2, "validation"), 0.3)
+    for name, value in best.items():
+        state.params[name][2] = value
+    after, info = em.step(state)
+    gain = first_order(state.params, info.trained, whose, norm).clamp(min=0)
+    assert not bool(gain[2].any())
+    total = gain.sum(1, keepdim=True)
+    helped = total[:, 0] > 0
+    assert int(helped.sum()) >= 2
+    assert bool((gain[helped] == 0).any())  # somebody is of no use, or max(s, 0) would not show
+    stays = torch.eye(K, dtype=torch.float64) * float(fallback == "trained")
+    expected = torch.where(helped[:, None], gain / total, stays)
+    close(after.moments["Y"], expected)
+    for i in range(K):
+        mixed = {name: value.clone() for name, value in one(state.params, i).items()}
+        for j in range(K):
+            for name in mixed:
+                mixed[name] += expected[i, j] * (info.trained[name][j] - state.params[name][i])
+        close_networks(after.params, i, mixed)
+    close_networks(after.params, 2, best if fallback == "before" else one(info.trained, 2))
+
+
+def test_fedfomo_looks_at_few_and_remembers_who_helped() -> None:
+    whose = clients(6)
+    rounds = stepped("fedfomo", whose, 3, count=2, epsilon=0.0)
+    total = torch.zeros(6, 6, dtype=torch.float64)
+    for (before, _), (after, _) in itertools.pairwise(rounds):
+        assert after.peers is not None
+        looked = after.peers.mask
+        assert looked.diagonal().all()
+        assert looked.sum(1).tolist() == [3] * 6
+        close(after.memory["affinity"], total)
+        for i in range(6):
+            others = [j for j in range(6) if j != i]
+            least = min(float(total[i, j]) for j in others if looked[i, j])
+            assert all(float(total[i, j]) <= least + 1e-8 for j in others if not looked[i, j])
+        assert not bool(after.moments["Y"][~looked].any())
+        assert before.round == after.round - 1
+        total = total + after.moments["Y"]
+    assert bool((total > 0).any())
+
+
+def test_fedfomo_leaves_a_network_that_has_diverged() -> None:
+    whose = clients(K)
+    em, state = driver(built("fedfomo", whose, count=None), whose)
+    state.params["1.weight"][1] = torch.nan
+    after, info = em.step(state)
+    graph = after.moments["Y"]
+    gain = first_order(state.params, info.trained, whose, 2.0).nan_to_num(0).clamp(min=0)
+    assert bool((gain.sum(1)[[0, 2, 3]] > 0).all())
+    close(graph, torch.where(gain.sum(1, keepdim=True) > 0, gain / gain.sum(1, keepdim=True), 0.0))
+    assert not bool(graph[:, 1].any())
+    assert all(bool(value[[0, 2, 3]].isfinite().all()) for value in after.params.values())
+
+
+# CoBo.
+
+
+def alignment(params: Any, whose: Clients) -> Tensor:
+    """a_ij at the midpoint by autograd, pair by pair."""
+    size = whose.num_clients
+    aligned = torch.zeros(size, size, dtype=torch.float64)
+    for i, j in off_diagonal(size):
+        middle = {name: (value[i] + value[j]) / 2 for name, value in params.items()}
+        mine, theirs = gradient(middle, whose, i), gradient(middle, whose, j)
+        aligned[i, j] = sum((mine[name] * theirs[name]).sum() for name in middle)
+    return aligned
+
+
+def test_cobo_moves_the_graph_along_the_alignment_within_the_box() -> None:
+    whose = clients(K)
+    rounds = stepped("cobo", whose, 3, gamma=2.0, start=0.5)
+    graph = torch.full((K, K), 0.5, dtype=torch.float64).fill_diagonal_(0)
+    inside = clipped = False
+    for (_, info), (after, _) in itertools.pairwise(rounds):
+        moved = graph + 2.0 * alignment(info.trained, whose)
+        graph = moved.clamp(0, 1)
+        clipped |= bool((moved != graph).any())
+        inside |= bool(((graph > 0) & (graph < 1)).any())
+        close(after.moments["Y"], graph)
+        close(after.moments["Y"], after.moments["Y"].T)
+    assert inside
+    assert clipped
+
+
+def test_cobo_pulls_as_printed() -> None:
+    whose = clients(K)
+    rounds = stepped("cobo", whose, 2, rho=0.3)
+    weights = 1 - torch.eye(K, dtype=torch.float64)  # the paper's w before the first look
+    for (before, info), (after, _) in itertools.pairwise(rounds):
+        for i in range(K):
+            slope = gradient(one(before.params, i), whose, i)
+            for j in range(K):
+                for name in slope:
+                    slope[name] += 0.3 * weights[i, j] * (before.params[name][i] - before.params[name][j])
+            close_networks(after.params, i, sgd(one(before.params, i), slope))
+            close_networks(info.trained, i, one(after.params, i))
+        weights = after.moments["Y"]
+
+
+def test_cobos_pairs_that_are_not_looked_at_keep_their_weight() -> None:
+    whose = clients(6)
+    rounds = stepped("cobo", whose, 3, gamma=1.0, start=0.5, pairs="clients")
+    graph = torch.full((6, 6), 0.5, dtype=torch.float64).fill_diagonal_(0)
+    for (_, info), (after, _) in itertools.pairwise(rounds):
+        assert after.peers is not None
+        assert after.peers.looked is not None
+        looked = after.peers.looked
+        assert 0 < int(looked.sum()) < 30
+        moved = (graph + alignment(info.trained, whose)).clamp(0, 1)
+        assert bool((moved != graph)[looked].any())
+        graph = torch.where(looked, moved, graph)
+        close(after.moments["Y"], graph)
+        assert torch.equal(info.bytes_received, looked.sum(1) * float(whose.bytes_per_model))
+
+
+def test_cobo_on_the_simplex_projects_rows() -> None:
+    whose = clients(K)
+    (before, info), (after, _) = stepped("cobo", whose, gamma=3.0, domain="simplex")
+    start = (torch.ones(K, K, dtype=torch.float64) / (K - 1)).fill_diagonal_(0)
+    moved = start + 3.0 * alignment(info.trained, whose)
+    graph = after.moments["Y"]
+    assert before.moments["Y"].allclose(start)
+    for i in range(K):
+        others = [j for j in range(K) if j != i]
+        close(graph[i, others].sum(), torch.tensor(1.0))
+        # The projection takes the same off all entries that stay positive, and no less than their all from the others.
+        taken = (moved - graph)[i, others]
+        positive = graph[i, others] > 0
+        close(taken[positive], taken[positive][:1].expand(int(positive.sum())))
+        assert bool((moved[i, others][~positive] <= taken[positive][0] + 1e-12).all())
+    assert not bool(graph.diagonal().any())
+
+
+class Coin(GraphPrior):
+    """Y_ij ~ Bernoulli(1/2)."""
+
+    def model(self, evidence: Evidence) -> Tensor:
+        with self.edges:
+            return pyro.sample("Y", dist.Bernoulli(torch.tensor(0.5, dtype=torch.float64)))
+
+
+def test_cobos_choice_is_the_limit_of_a_fair_coin() -> None:
+    whose = clients(K)
+    aligned: Tensor | None = None
+    errors = []
+    for temperature in (1.0, 0.1, 1e-2, 1e-4, 1e-6):
+        model = CooperationModel(Coin(K), GradientAlignment(temperature), Alone())
+        em, state = driver(model, whose)
+        after, info = em.step(state)
+        aligned = alignment(info.trained, whose) if aligned is None else aligned
+        off = ~torch.eye(K, dtype=torch.bool)
+        close(after.moments["Y"][off], (aligned / temperature).sigmoid()[off])
+        errors.append(float((after.moments["Y"] - (aligned > 0).double())[off].abs().max()))
+    assert errors[0] > 0.3
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-12
+    # Steps long enough take CoBo's box to the same corner.
+    box = CooperationModel(Box(K), GradientAlignment(), Alone(), e_step=ProjectedGradient(1e6))
+    em, state = driver(box, whose)
+    assert torch.equal(em.step(state)[0].moments["Y"][off], (aligned > 0).double()[off])
+
+
+# L2C and meta-L2C.
+
+
+def mixed_validation(before: Any, trained: Any, graph: Tensor, whose: Clients) -> Tensor:
+    """sum_i V_i(theta_i^t + sum_j w_ij Delta_j) by loops, differentiable in w."""
+    total = torch.zeros((), dtype=torch.float64)
+    for i in range(whose.num_clients):
+        network = one(before, i)
+        for j in range(whose.num_clients):
+            network = {n: v + graph[i, j] * (trained[n][j] - before[n][j]) for n, v in network.items()}
+        total = total + loss(network, whose, i, "validation")
+    return total
+
+
+def test_l2c_moves_alpha_down_the_validation_loss_of_the_mixed_networks() -> None:
+    whose = clients(K)
+    model = built("l2c", whose)
+    plain = NaturalGradient(sweeps=1, optimizer=partial(torch.optim.SGD, lr=5.0), optimizer_steps=1)
+    em, state = driver(model._replace(e_step=plain), whose)
+    for _ in range(2):
+        alpha = state.prior["alpha"].clone().requires_grad_()
+        before = state.params
+        state, info = em.step(state)
+        value = mixed_validation(before, info.trained, alpha.softmax(1), whose)
+        (slope,) = torch.autograd.grad(value, alpha)
+        assert float(slope.abs().max()) > 1e-4
+        close(state.prior["alpha"], alpha - 5.0 * slope)
+        graph = state.prior["alpha"].softmax(1)
+        close(state.moments["Y"], graph)
+        for i in range(K):
+            update = {n: torch.einsum("j,j...->...", graph[i], info.trained[n] - before[n]) for n in before}
+            close_networks(state.params, i, {n: before[n][i] + update[n] for n in before})
+
+
+def test_l2cs_adam_is_that_of_the_paper() -> None:
+    whose = clients(K)
+    (before, info), (after, _) = stepped("l2c", whose, steps=5)
+    alpha = torch.zeros(K, K, dtype=torch.float64, requires_grad=True)
+    adam = torch.optim.Adam([alpha], lr=0.1, weight_decay=0.01)
+    for _ in range(5):
+        adam.zero_grad()
+        mixed_validation(before.params, info.trained, alpha.softmax(1), whose).backward()
+        adam.step()
+    close(after.prior["alpha"], alpha, 1e-8)
+    close(after.moments["Y"], alpha.softmax(1), 1e-8)
+
+
+def test_l2c_drops_the_weakest_peers_but_never_the_client_itself() -> None:
+    whose = clients(5)
+    em, state = driver(built("l2c", whose, keep=2, after=1, steps=1), whose)
+    state, _ = em.step(state)
+    # Everybody thinks little of itself.
+    state.prior["alpha"].fill_diagonal_(-5)
+    state = state._replace(moments={"Y": state.prior["alpha"].softmax(1)})
+    weights = state.moments["Y"]
+    state, _ = em.step(state)
+    assert state.peers is not None
+    assert state.peers.senders is not None
+    for i in range(5):
+        ranked = sorted((j for j in range(5) if j != i), key=lambda j: -float(weights[i, j]))
+        assert set(state.peers.senders[i].tolist()) == {i, *ranked[:2]}
+    close(state.moments["Y"].sum(1), torch.ones(5))
+
+
+def encoded(encoder: dict[str, Tensor], updates: dict[str, Tensor], scale: float) -> Tensor:
+    """E(u) of one client: a two-layer network per layer on every filter and its bias, over the root of their number."""
+    parts = []
+    for layer in ("1", "3"):
+        first, second = (
+            (encoder[f"layers.{layer}.{place}.weight"], encoder[f"layers.{layer}.{place}.bias"]) for place in (0, 2)
+        )
+        for weight, bias in zip(updates[f"{layer}.weight"], updates[f"{layer}.bias"], strict=True):
+            u = scale * torch.cat([weight, bias[None]])
+            parts.append(second[0] @ (first[0] @ u + first[1]).clamp(min=0) + second[1])
+    return torch.cat(parts) / len(parts) ** 0.5
+
+
+def test_meta_l2cs_encoder_works_for_other_clients_as_it_is(tmp_path: Path) -> None:
+    whose, path = clients(K), str(tmp_path / "encoder.safetensors")
+    em, state = driver(built("meta_l2c", whose, scale=SCALE, learning_rate=0.01), whose)
+    start = {name: value.clone() for name, value in state.prior.items()}
+    for _ in range(2):
+        state, _ = em.step(state)
+    em.model.prior.encoder.save(path)  # type: ignore[operator,union-attr]
+    learned = {name.removeprefix("encoder."): value for name, value in state.prior.items()}
+    assert any(not torch.equal(value, start[f"encoder.{name}"]) for name, value in learned.items())
+
+    others = clients(6, optimizer=partial(torch.optim.SGD, lr=0.3))
+    em = EM(built("meta_l2c", others, encoder=path, frozen=True, scale=SCALE), others, ONE_STEP, seed=7)
+    state = em.init()
+    for _ in range(2):
+        before, (state, info) = state, em.step(state)
+        for name, value in learned.items():
+            assert torch.equal(state.prior[f"encoder.{name}"], value)
+        codes = torch.stack(
+            [
+                encoded(learned, {n: info.trained[n][i] - before.start[n][i] for n in before.start}, SCALE)
+                for i in range(6)
+            ]
+        )
+        graph = (codes @ codes.T).softmax(1)
+        assert float((graph - 1 / 6).abs().max()) > 1e-4
+        close(state.moments["Y"], graph)
+    # Without `frozen` it goes on learning from where it was.
+    em, state = driver(built("meta_l2c", others, encoder=path, learning_rate=0.01), others)
+    assert all(torch.equal(state.prior[f"encoder.{name}"], value) for name, value in learned.items())
+    state, _ = em.step(state)
+    assert any(not torch.equal(state.prior[f"encoder.{name}"], value) for name, value in learned.items())
+
+
+def test_meta_l2cs_encoder_follows_the_validation_loss() -> None:
+    whose = clients(3)
+    model = built("meta_l2c", whose, scale=SCALE)
+    plain = NaturalGradient(sweeps=1, optimizer=partial(torch.optim.SGD, lr=0.5), optimizer_steps=1)
+    em, state = driver(model._replace(e_step=plain), whose)
+    after, info = em.step(state)
+    leaves = {name.removeprefix("encoder."): value.clone().requires_grad_() for name, value in state.prior.items()}
+    updates = {name: value - state.start[name] for name, value in info.trained.items()}
+    codes = torch.stack([encoded(leaves, one(updates, i), SCALE) for i in range(3)])
+    value = mixed_validation(state.params, info.trained, (codes @ codes.T).softmax(1), whose)
+    slopes = torch.autograd.grad(value, list(leaves.values()))
+    assert max(float(slope.abs().max()) for slope in slopes) > 1e-4
+    for (name, leaf), slope in zip(leaves.items(), slopes, strict=True):
+        close(after.prior[f"encoder.{name}"], leaf - 0.5 * slope)
+
+
+def test_an_encoder_for_other_networks_or_no_encoder_is_refused(tmp_path: Path) -> None:
+    whose, path = clients(K), tmp_path / "encoder.safetensors"
+    EM(built("meta_l2c", whose), whose, ONE_STEP).model.prior.encoder.save(path)  # type: ignore[operator,union-attr]
+    wider = clients(K, hidden=5)
+    with pytest.raises(InputError, match="use the network that it was trained with"):
+        EM(built("meta_l2c", wider, encoder=str(path)), wider, ONE_STEP)
+    path.write_text("no encoder")
+    with pytest.raises(InputError, match="cannot read an encoder"):
+        built("meta_l2c", whose, encoder=str(path))
+
+
+# D-PSGD.
+
+TOPOLOGIES = ("ring", "group-ring", "bipartite", "complete")
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("num_clients", [1, 2, 3, 5, 6, 9])
+def test_dpsgd_gossips_along_a_connected_doubly_stochastic_graph(topology: str, num_clients: int) -> None:
+    graph = load_model("dpsgd", num_clients, topology=topology, groups=3).prior.initial_graph()
+    assert graph is not None
+    close(graph, graph.T, 0)
+    assert bool((graph >= 0).all())
+    close(graph.sum(1), torch.ones(num_clients), 1e-14)
+    close(graph.sum(0), torch.ones(num_clients), 1e-14)
+    # Gossip reaches everybody: what all have in the end is the average.
+    close(torch.linalg.matrix_power(graph, 2000), torch.full_like(graph, 1 / num_clients), 1e-8)
+
+
+def test_dpsgd_links_whom_it_says() -> None:
+    def linked(topology: str, groups: int = 4) -> set[tuple[int, int]]:
+        graph = load_model("dpsgd", 6, topology=topology, groups=groups).prior.initial_graph()
+        assert graph is not None
+        return {(i, j) for i, j in off_diagonal(6) if i < j and graph[i, j] > 0}
+
+    assert linked("ring") == {(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5)}
+    assert linked("complete") == {(i, j) for i in range(6) for j in range(i + 1, 6)}
+    assert linked("bipartite") == {(i, j) for i in range(6) for j in range(i + 1, 6) if (i + j) % 2}
+    assert linked("group-ring", 2) == {(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5), (0, 3)}
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("mix", ["before", "after"])
+def test_dpsgd_is_a_gossip_step(topology: str, mix: str) -> None:
+    whose = clients(5)
+    rounds = stepped("dpsgd", whose, 2, topology=topology, mix=mix, learning_rate=RATE)
+    for (before, _), (after, _) in itertools.pairwise(rounds):
+        graph = after.moments["Y"]
+        for i in range(5):
+            expected = {name: torch.zeros_like(value) for name, value in one(before.params, i).items()}
+            for j in range(5):
+                theirs = one(before.params, j)
+                theirs = sgd(theirs, gradient(theirs, whose, j)) if mix == "after" else theirs
+                for name in expected:
+                    expected[name] += graph[i, j] * theirs[name]
+            if mix == "before":
+                expected = sgd(expected, gradient(one(before.params, i), whose, i))
+            close_networks(after.params, i, expected)
+
+
+# FedeRiCo.
+
+
+def received(params: Any, whose: Clients) -> Tensor:
+    """loss[j, i] as [receiver i, sender j]: model j on client i's data."""
+    size = whose.num_clients
+    return torch.stack([torch.stack([loss(one(params, j), whose, i) for j in range(size)]) for i in range(size)])
+
+
+def test_federico_accumulates_the_loss_where_the_prior_is_learned() -> None:
+    whose = clients(K)
+    rounds = stepped("federico", whose, 3, learn=True, n_eff=1.5)
+    total = torch.zeros(K, K, dtype=torch.float64)
+    log_pi = torch.zeros(K, K, dtype=torch.float64)
+    for (_, info), (after, _) in itertools.pairwise(rounds):
+        now = received(info.trained, whose)
+        total = total + now
+        close(after.moments["Y"], (log_pi - 1.5 * now).softmax(1))
+        close(after.moments["Y"], (-1.5 * total).softmax(1))
+        log_pi = after.prior["log_pi"]
+        close(log_pi.exp(), after.moments["Y"])
+
+
+def test_federico_averages_the_loss_and_masks_what_it_never_saw() -> None:
+    whose = clients(6)
+    rounds = stepped("federico", whose, 4, count=2, average=0.6, n_eff=2.0, epsilon=0.5)
+    average: dict[tuple[int, int], float] = {}
+    fewer = 0
+    for (_, info), (after, _) in itertools.pairwise(rounds):
+        assert after.peers is not None
+        assert after.peers.looked is not None
+        now = received(info.trained, whose)
+        for i, j in after.peers.looked.nonzero().tolist():
+            last = average.get((i, j))
+            average[i, j] = float(now[i, j]) if last is None else 0.4 * last + 0.6 * float(now[i, j])
+        assert after.peers.looked.sum(1).tolist() == [3] * 6
+        fewer += len(average) < 36
+        assert {tuple(pair) for pair in after.peers.mask.nonzero().tolist()} == set(average)
+        for i in range(6):
+            seen = [j for j in range(6) if (i, j) in average]
+            unseen = [j for j in range(6) if j not in seen]
+            row = torch.tensor([-2.0 * average[i, j] for j in seen], dtype=torch.float64).softmax(0)
+            close(after.moments["Y"][i, seen], row)
+            assert not bool(after.moments["Y"][i, unseen].any())
+    assert fewer >= 2
+
+
+def test_federico_without_an_average_keeps_the_last_look() -> None:
+    """A pair that is not looked at again must not count as a loss of 0, which is a perfect network."""
+    whose = clients(6)
+    rounds = stepped("federico", whose, 3, count=1, average=None, n_eff=2.0, epsilon=1.0)
+    last: dict[tuple[int, int], float] = {}
+    for (_, info), (after, _) in itertools.pairwise(rounds):
+        assert after.peers is not None
+        assert after.peers.looked is not None
+        now = received(info.trained, whose)
+        last |= {(i, j): float(now[i, j]) for i, j in after.peers.looked.nonzero().tolist()}
+    assert len(last) > 12  # some pairs of earlier rounds
+    for i in range(6):
+        seen = [j for j in range(6) if (i, j) in last]
+        row = torch.tensor([-2.0 * last[i, j] for j in seen], dtype=torch.float64).softmax(0)
+        close(after.moments["Y"][i, seen], row)
+
+
+def test_federico_trains_each_model_for_those_who_use_it() -> None:
+    whose = clients(K)
+    rounds = stepped("federico", whose, 3)
+    weights = torch.eye(K, dtype=torch.float64)  # before the first graph each serves its own client
+    for (before, _), (after, _) in itertools.pairwise(rounds):
+        for i in range(K):
+            slope = {name: torch.zeros_like(value) for name, value in one(before.params, i).items()}
+            for j in range(K):
+                part = gradient(one(before.params, i), whose, j)
+                slope = {name: value + weights[j, i] * part[name] for name, value in slope.items()}
+            close_networks(after.params, i, sgd(one(before.params, i), slope))
+        weights = after.moments["Y"]
+        assert float((weights - weights.T).abs().max()) > 1e-3  # or the transpose would not show
+
+
+def test_federico_predicts_with_a_mixture() -> None:
+    whose = clients(K)
+    em, state = driver(built("federico", whose), whose)
+    state, _ = em.step(state)
+    found = em.evaluate(state)
+    alone = whose.evaluate(state.params)
+    for i in range(K):
+        x, y = data(whose, i, "test")
+        probs = torch.zeros(len(y), 3, dtype=torch.float64)
+        for j in range(K):
+            probs += state.moments["Y"][i, j] * outputs(one(state.params, j), x).softmax(1)
+        close(found.loss[i], -probs[torch.arange(len(y)), y].log().mean())
+        close(found.accuracy[i], (probs.argmax(1) == y).double().mean())
+    assert not torch.equal(found.loss, alone.loss)
+
+
+# Ditto.
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_ditto_pulls_towards_a_federated_average(steps: int) -> None:
+    whose = clients(K)
+    em, state = driver(built("ditto", whose, strength=0.7), whose, Schedule(local_steps=steps))
+    # All start from the same network in Ditto: theta^0 of the state, which is the global one, too.
+    state = state._replace(params=em.init().params)
+    sizes = [6.0, 7.0, 8.0, 9.0]
+    common = one(state.params, 0)
+    personal = [one(state.params, i) for i in range(K)]
+    for _ in range(2):
+        average = {name: torch.zeros_like(value) for name, value in common.items()}
+        for k in range(K):
+            theirs = common
+            for _ in range(steps):
+                theirs = sgd(theirs, gradient(theirs, whose, k))
+                slope = gradient(personal[k], whose, k)
+                pulled = {n: slope[n] + 0.7 * (personal[k][n] - common[n]) for n in slope}
+                personal[k] = sgd(personal[k], pulled)
+            average = {name: value + sizes[k] / 30 * theirs[name] for name, value in average.items()}
+        common = average
+        state, _ = em.step(state)
+        for i in range(K):
+            close_networks(state.params, i, personal[i])
+        for name, value in common.items():
+            close(state.memory[f"global/{name}"], value)
+
+
+# Dada.
+
+
+def test_dadas_graph_is_projected_ascent_of_its_smoothness_prior() -> None:
+    whose = clients(K)
+    degree, sparsity, kappa, rho = 0.8, 0.3, 3.0, 0.4
+    choices = {"degree": degree, "sparsity": sparsity, "kappa": kappa, "rho": rho, "step": 0.05, "steps": 20}
+    rounds = stepped("dada", whose, 2, **choices)
+    graph = torch.full((K, K), 0.5, dtype=torch.float64).fill_diagonal_(0)
+    for (before, info), (after, _) in itertools.pairwise(rounds):
+        for i in range(K):
+            slope = gradient(one(before.params, i), whose, i)
+            for j in range(K):
+                for name in slope:
+                    slope[name] += rho * graph[i, j] * (before.params[name][i] - before.params[name][j])
+            close_networks(after.params, i, sgd(one(before.params, i), slope))
+        squared = torch.zeros(K, K, dtype=torch.float64)
+        for i, j in off_diagonal(K):
+            squared[i, j] = distance(one(info.trained, i), one(info.trained, j)) ** 2
+        mean = squared.sum() / (K * (K - 1))
+        for _ in range(20):
+            following = torch.zeros_like(graph)
+            for i, j in off_diagonal(K):
+                smooth = degree / (graph[i].sum() + 1e-6) - sparsity * graph[i, j]
+                following[i, j] = (graph[i, j] + 0.05 * (smooth - kappa / 2 * squared[i, j] / mean)).clamp(0, 1)
+            graph = following
+        close(after.moments["Y"], graph)
+        assert graph[graph > 0].unique().numel() > 3
+
+
+def test_every_network_of_these_tests_differs() -> None:
+    whose = clients(K)
+    params = networks(whose)
+    assert all(float(distance(one(params, i), one(params, j))) > 0.1 for i, j in off_diagonal(K))
