@@ -18,7 +18,7 @@ from scool_ppl.priors import MMSBM
 def build(
     num_clients: int,
     blocks: int = 8,
-    alpha: float = 1.0,
+    alpha: float = 0.1,
     learn_alpha: bool = True,
     clamp: float = 0.1,
     n_eff: float = 5.0,
@@ -28,7 +28,9 @@ def build(
     keep: int | None = None,
     after: int = 10,
 ) -> CooperationModel:
-    """Hyperparameters as in scool_sbm."""
+    """Hyperparameters as in scool_sbm, but alpha: every pair draws its memberships anew, and with alpha = 1 the blocks
+    dissolve where clients are few (chosen on validation data: 40 clients in 8 groups .921, with alpha = 1 .854).
+    """
     return CooperationModel(
         prior=MMSBM(num_clients, blocks, alpha=alpha, learn_alpha=learn_alpha, clamp=clamp),
         likelihood=CrossLoss(n_eff, temperature, reference, symmetric),

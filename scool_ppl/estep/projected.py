@@ -22,7 +22,7 @@ class ProjectedGradient:
     """q(Y) is a point mass at w: w <- P(w + step d log p(w, D) / d w), P the projection on [0, 1] or on row simplexes.
 
     Starts from the last graph, else from the prior's `initial_graph`, else from the middle of the domain. Pairs that are
-    masked, or without evidence in this round, keep their weight.
+    masked keep their weight; so do, in the box under a flat prior, pairs without evidence in this round.
     """
 
     step: float = 0.1
