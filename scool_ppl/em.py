@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,105 +15,22 @@ from torch import Tensor
 from scool_ppl.batches import Params
 from scool_ppl.clients import Clients, Evaluation, Trained
 from scool_ppl.errors import InputError
-from scool_ppl.estep import EStep, NaturalGradient, Posterior
+from scool_ppl.estep import Posterior
 from scool_ppl.evidence import Evidence
 from scool_ppl.graph import CooperationGraph
-from scool_ppl.likelihoods import Likelihood
 from scool_ppl.measured import threads
-from scool_ppl.mixing import Mixing
-from scool_ppl.peers import All, PeerPolicy, Peers
-from scool_ppl.priors import GraphPrior, Joint
+from scool_ppl.peers import Peers
+from scool_ppl.priors import Joint
 from scool_ppl.progress import tracked
 from scool_ppl.randomness import generator
 from scool_ppl.records import Row, history_row
 from scool_ppl.runs import Run
+from scool_ppl.state import CooperationModel, EMInfo, EMState, Fit, Schedule
 from scool_ppl.turn import Turn
 
+__all__ = ["EM", "CooperationModel", "EMInfo", "EMState", "Fit", "Schedule"]
+
 SMALL = 2**17  # pairs or parameters: below, a second thread is only waited for
-
-
-class CooperationModel(NamedTuple):
-    """One choice of each part: who may cooperate, what the evidence says of it, and what is done with the answer."""
-
-    prior: GraphPrior
-    likelihood: Likelihood
-    mixing: Mixing
-    peers: PeerPolicy = All()
-    e_step: EStep = NaturalGradient()
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How long clients train: `warmup_epochs` in the first round, before the graph is first looked at, then
-    `local_epochs` a round; with `local_steps`, that many batches a round instead.
-    """
-
-    local_epochs: int = 5
-    warmup_epochs: int = 40
-    local_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.local_epochs < 0 or self.warmup_epochs < 0 or (self.local_steps is not None and self.local_steps < 1):
-            raise InputError(
-                f"local_epochs={self.local_epochs}, warmup_epochs={self.warmup_epochs}, "
-                f"local_steps={self.local_steps}: expected epochs of at least 0 and steps of at least 1"
-            )
-
-    def epochs(self, round: int) -> int:
-        """Epochs of a round, counted from 0."""
-        return self.warmup_epochs if round == 0 else self.local_epochs
-
-
-class EMState(NamedTuple):
-    """Everything needed to continue; data only."""
-
-    params: Params
-    """theta^t, name -> (K, ...)."""
-    start: Params
-    """theta^0."""
-    optimizer: Params
-    """Buffers of the clients' optimisers."""
-    moments: dict[str, Tensor]
-    """E_q of each site after the last round: "Y" is the graph (K, M); empty before the first."""
-    q: dict[str, Tensor]
-    """Parameters of the guide."""
-    prior: dict[str, Tensor]
-    """Parameters of the prior."""
-    peers: Peers | None
-    """The candidates of the last round."""
-    memory: dict[str, Tensor]
-    """What policies, likelihoods and mixing rules remember."""
-    round: int
-    seed: int
-
-
-class EMInfo(NamedTuple):
-    """What a round did; nothing in it is needed to continue."""
-
-    elbo: float
-    """The bound on log P(D, Y, Z) after the E-step; rises within a round."""
-    loss: float
-    """Mean training loss of the clients; falls."""
-    trained: Params
-    """theta^{t+1/2}: the networks after local training, before mixing."""
-    bytes_received: Tensor
-    """(K,) what each client would receive in this round."""
-    bytes_sent: Tensor
-    """(K,) what each client would send."""
-    seconds: dict[str, float]
-    """Time of each verb: train, look, infer, mix."""
-
-
-class Fit(NamedTuple):
-    """The result of `EM.fit`."""
-
-    graph: CooperationGraph
-    history: list[Row]
-    state: EMState
-    evaluation: Evaluation
-    """The mixed networks on the clients' test data."""
-    trained: Evaluation
-    """The same for the locally trained networks, before mixing."""
 
 
 @dataclass
