@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from scool_ppl.dealing import stratified
 from scool_ppl.errors import InputError, unknown
-from scool_ppl.partition import stratified
 from scool_ppl.randomness import generator
 
 ArrayLike = Tensor | np.ndarray[Any, Any] | Sequence[Any]

@@ -26,10 +26,11 @@ from scool_ppl.datasets import (
     split_codes,
     write_npz,
 )
+from scool_ppl.dealing import Partition, Pool
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.federation_checks import DEFAULT_FEDERATION, check, parse
 from scool_ppl.options import parse_options
-from scool_ppl.partition import RECIPES, Partition, Pool
+from scool_ppl.partition import RECIPES
 from scool_ppl.randomness import generator
 
 __all__ = ["DEFAULT_FEDERATION", "Federation", "load_federation"]

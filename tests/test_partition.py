@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
+from scool_ppl.dealing import Partition, Pool, stratified
 from scool_ppl.errors import InputError
-from scool_ppl.partition import RECIPES, Partition, Pool, stratified
+from scool_ppl.partition import RECIPES
 from scool_ppl.randomness import generator
 
 
