@@ -4,10 +4,10 @@
     s_ij = (V_i(theta_i^t) - V_i(theta_j^{t+1/2})) / |theta_j^{t+1/2} - theta_i^t|         candidates include i itself
     theta_i <- theta_i^t + sum_j w_ij (theta_j^{t+1/2} - theta_i^t)
 
-Cases 1.1 and 2.2: the likelihood does not involve Y, the posterior is the prior. Where no s_ij is positive a client stays
-at theta_i^t (`fallback=before`, the paper) or keeps what it has trained (`fallback=trained`). V is the loss on the
-validation part. Each client downloads `count` models a round, epsilon-greedily, epsilon = 0.3 less 0.05 a round. The
-authors' code measures the distance by the sum of absolute values (norm=1).
+Cases 1.1 and 2.2: the likelihood does not involve Y, the posterior is the prior. Where no s_ij is positive a client
+stays at theta_i^t (`fallback=before`, the paper) or keeps what it trained (`trained`). V is the loss on validation data.
+Each client downloads `count` models a round, epsilon-greedily, epsilon = 0.3 less 0.05 a round, by past w (the paper: by
+s, which may be negative). The authors' code measures the distance by the sum of absolute values (norm=1).
 """
 
 from typing import Literal

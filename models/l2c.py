@@ -5,8 +5,8 @@
     theta_i <- theta_i^t + sum_j w_ij Delta_j,  w_i = softmax(alpha_i)                  candidates include i itself
 
 q(alpha) is a point mass, moved by Adam, rate 0.1 and decay 0.01 (which is the prior of alpha), `steps` steps a round.
-After 10 rounds every client drops its weakest peers: the paper keeps 10 %, here `keep` of them. The authors start Adam
-once, here it starts anew in every round.
+After 10 rounds the paper drops the 90 % weakest peers of every client: `keep` is how many stay, by default all. The
+authors start Adam once, here it starts anew in every round.
 """
 
 from functools import partial
@@ -22,7 +22,7 @@ from scool_ppl.peers import All, Top
 
 
 class FreeRows(GraphPrior):
-    """Y_i = softmax alpha_i: rows of free parameters, a point mass."""
+    """E[Y_i] = softmax alpha_i: rows of free parameters, of which q has a point mass."""
 
     includes_self = True
     kind = "rows"

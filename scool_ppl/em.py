@@ -154,9 +154,10 @@ class EM:
             return self.model.mixing(state.params, trained, posterior.moments["Y"], peers)
 
     def _traffic(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Tensor]:
-        """Bytes per client: one network for every other client looked at, or used where nothing is looked at."""
+        """Bytes per client: one network for every other client that is looked at or used."""
         looks = self.model.likelihood.looks or self.model.prior.looks
-        moved = peers.fresh.mask if looks else peers.mask & (weights > 0)
+        moved = peers.mask & (weights > 0)
+        moved = moved | peers.fresh.mask if looks else moved
         moved = peers.dense(moved.double()).fill_diagonal_(0) * self.clients.bytes_per_model
         return moved.sum(1), moved.sum(0)
 

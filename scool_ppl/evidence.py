@@ -41,7 +41,7 @@ class Evidence:
         loss: Tensor,
         loss_received: Tensor | None = None,
         peers: Peers | None = None,
-        chance: float = 0.0,
+        chance: float | None = None,
         label_entropy: Tensor | None = None,
         includes_self: bool = False,
         seed: int = 0,
@@ -69,7 +69,8 @@ class Evidence:
             loss_received = loss.T
         if loss_received is not None:
             evidence.loss_received = loss_received
-        evidence.chance = torch.as_tensor(chance, dtype=loss.dtype)
+        if chance is not None:
+            evidence.chance = torch.as_tensor(chance, dtype=loss.dtype)
         if label_entropy is not None:
             evidence.label_entropy = label_entropy
         evidence.seed, evidence.round, evidence.memory = seed, round, {}

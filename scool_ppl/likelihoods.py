@@ -84,9 +84,9 @@ class CrossLoss:
 
     def reference_loss(self, evidence: Evidence) -> Tensor:
         """R_j for every client j, (K,)."""
-        chance = evidence.chance.expand(evidence.num_clients)
         if self.reference == "none":
-            return torch.zeros_like(chance)
+            return evidence.loss.new_zeros(evidence.num_clients)
+        chance = evidence.chance.expand(evidence.num_clients)
         if self.reference == "uniform":
             return chance
         best = self._best(evidence)

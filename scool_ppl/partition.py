@@ -1,4 +1,4 @@
-"""Recipes: which client gets which images, chosen by their labels, and the true groups where there are any (MATH 8).
+"""Recipes: which client gets which images, chosen by their labels, and the true groups where there are any.
 
 A recipe is one function ``recipe(pool, *, clients, train, validation, test, ...) -> Partition`` in `RECIPES`. All share
 clients: how many; train: images per client for training and validation together (None: as many as the pool gives);

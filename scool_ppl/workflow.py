@@ -23,7 +23,7 @@ from scool_ppl.runs import Run
 from scool_ppl.zoo import load_model
 
 DEVICES = ("cpu", "cuda")
-E_STEPS: dict[str, Callable[[], Any]] = {"natural": NaturalGradient, "svi": SVIStep}
+E_STEPS: dict[str, type[NaturalGradient] | type[SVIStep]] = {"natural": NaturalGradient, "svi": SVIStep}
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,9 @@ class Settings:
     def model(self, name: str | os.PathLike[str], federation: Federation, **choices: Any) -> CooperationModel:
         """A model for this federation, with the chosen E-step."""
         model = load_model(name, federation.num_clients, federation=federation, **choices)
-        return model if self.e_step is None else model._replace(e_step=E_STEPS[self.e_step]())
+        if self.e_step is None or isinstance(model.e_step, E_STEPS[self.e_step]):
+            return model
+        return model._replace(e_step=E_STEPS[self.e_step]())
 
 
 class Result(NamedTuple):

@@ -1,4 +1,4 @@
-"""Mixing rules that act during training, against autograd of the bound with respect to the networks (MATH 5)."""
+"""Mixing rules that act during training, against autograd of the bound with respect to the networks."""
 
 from __future__ import annotations
 

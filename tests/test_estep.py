@@ -30,7 +30,7 @@ def sbm(num_clients: int, blocks: int, **options: object) -> SBM:
 
 
 class Printed:
-    """The updates as MATH section 3 prints them, with explicit loops over pairs; numpy-free and Pyro-free."""
+    """The updates as the papers print them, misprints corrected, by loops over pairs, without Pyro."""
 
     def __init__(self, log_lik: Tensor, mask: Tensor, z: Tensor, B: Tensor, alpha: Tensor) -> None:
         self.ell, self.mask, self.z, self.B, self.alpha = log_lik, mask, z.clone(), B.clone(), alpha

@@ -1,4 +1,4 @@
-"""Mixing rules against double loops, and against autograd of what they are the gradient of (MATH 5)."""
+"""Mixing rules against double loops, and against autograd of what they are the gradient of."""
 
 from __future__ import annotations
 

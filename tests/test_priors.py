@@ -91,7 +91,7 @@ def mmsbm(num_clients: int, blocks: int = 2, **options: Any) -> MMSBM:
 
 
 class PrintedMMSBM:
-    """The updates as MATH section 3 prints them, with explicit loops over pairs."""
+    """The updates as the papers print them, misprints corrected, with explicit loops over pairs."""
 
     def __init__(self, log_lik: Tensor, mask: Tensor, phi: tuple[Tensor, Tensor], B: Tensor, alpha: Tensor) -> None:
         self.ell, self.B, self.alpha = log_lik, B.clone(), alpha

@@ -24,7 +24,7 @@ def _lbfgs(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
 
 @dataclass(frozen=True)
 class NaturalGradient:
-    """Coordinate ascent for any prior that is linear in its moments, by autograd (MATH 6).
+    """Coordinate ascent for any prior that is linear in its moments, by autograd.
 
     For an exponential-family factor with moment m the optimum given the others has the natural parameter dH/dm:
     logits of w = dH/dw, logits of Omega = dH/dOmega, gamma - 1 = dH/dE[log pi]. Sites that do not interact with

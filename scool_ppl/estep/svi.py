@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyro
+import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.infer import ELBO, SVI
+from torch import Tensor
 
 from scool_ppl.elbo import AutoMeanField, LocalModule, MomentELBO, latent_sites, moment, score, site_value
 from scool_ppl.errors import InputError
@@ -59,7 +61,11 @@ class SVIStep:
             torch.manual_seed(int(torch.randint(2**62, (1,), generator=generator)))
             if automatic:
                 guide.setup(evidence)
+                # A start's bound means little before the edges have been fitted to it, so the last one is taken.
                 guide.load({**q, **starting_points(guide, joint, evidence, q, generator, self.keep)[-1]})
+                if not guide.kinds and not any(True for _ in prior.parameters()):
+                    trace = score(joint, {}, evidence)[1]  # the graph is given: there is nothing to infer
+                    return Posterior({}, {"Y": trace.nodes["_RETURN"]["value"]}, (float(trace.log_prob_sum()),))
             if not any(True for _ in [*guide.parameters(), *prior.parameters()]):
                 raise InputError(
                     f"{type(prior).__name__} and its guide have no learnable parameter; SVI would do nothing"
@@ -92,8 +98,14 @@ class SVIStep:
                 trace = poutine.trace(guide).get_trace(evidence)
                 values = {name: site_value(site) for name, site in latent_sites(trace)}
                 _, played = score(joint, values, evidence)
-                draws.append({**values, "Y": played.nodes["_RETURN"]["value"]})
+                means = {name: mean_of(site) for name, site in latent_sites(trace)}
+                draws.append({**means, "Y": played.nodes["_RETURN"]["value"]})
             return {name: torch.stack([draw[name] for draw in draws]).mean(0) for name in draws[0]}
+
+
+def mean_of(site: dict[str, Any]) -> Tensor:
+    """E_q of a site: of a Dirichlet the mean, not the geometric mean that stands for it in the bound."""
+    return site["fn"].mean if isinstance(site["fn"], dist.Dirichlet) else site_value(site)
 
 
 def guide_moments(guide: Any, evidence: Evidence) -> Values:

@@ -74,11 +74,16 @@ class FilterEncoder(nn.Module):
             raise InputError(
                 f"cannot read an encoder from '{path}': {error}; expected a file that `save` wrote"
             ) from error
-        names = {
-            name: name.removeprefix("layers.").removesuffix(".0.weight") for name in tensors if ".0.weight" in name
-        }
-        encoder = cls({layer.replace("/", "."): tensors[name].shape[1] for name, layer in names.items()}).double()
-        encoder.load_state_dict(tensors)
+        layers = [
+            name.removeprefix("layers.").removesuffix(".0.weight") for name in tensors if name.endswith(".0.weight")
+        ]
+        try:
+            first, last = ({layer: tensors[f"layers.{layer}.{n}.weight"].shape for layer in layers} for n in (0, 2))
+            sizes = {layer.replace("/", "."): shape[1] for layer, shape in first.items()}
+            encoder = cls(sizes, hidden=first[layers[0]][0], features=last[layers[0]][0]).double()
+            encoder.load_state_dict(tensors)
+        except (LookupError, RuntimeError) as error:
+            raise InputError(f"'{path}' holds no encoder; expected a file that `save` wrote") from error
         return encoder
 
 
@@ -86,7 +91,7 @@ class Attention(GraphPrior):
     """Y_i one-hot ~ Categorical(p_i), p_ij = softmax_j <E(u_i), E(u_j)>, u_i = theta_i^{t+1/2} - theta_i^0 (SCooL 4.3).
 
     E is a FilterEncoder, learned by raising sum_ij w_ij log p_ij. `scale` multiplies the updates before they are
-    encoded: they are small numbers. With `soft` the graph is p itself, a point mass, not a draw (meta-L2C).
+    encoded: they are small numbers. With `soft` rows are not drawn: p itself stands for E[Y], as a point mass (meta-L2C).
     """
 
     kind = "rows"

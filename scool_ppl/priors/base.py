@@ -62,8 +62,9 @@ class GraphPrior(LocalModule):
         return {}
 
     def starts(self, evidence: Evidence, log_lik: Tensor, generator: torch.Generator) -> list[dict[str, Tensor]]:
-        """Where q may start, each as moments by site; the E-step tries all and the highest bound wins.
+        """Where q may start, each as moments by site, the richest last.
 
+        NaturalGradient tries all, and the highest bound wins; SVIStep takes the last.
         Sites that are not named start flat, one-hot ones at random. Used where there is no earlier round to start from.
         """
         return []
