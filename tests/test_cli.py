@@ -210,6 +210,12 @@ def test_the_e_step_can_be_svi(tmp_path: Path) -> None:
     assert svi == pytest.approx(natural, rel=0.05)
 
 
+def test_svi_leaves_given_graphs_and_the_baseline_alone(tmp_path: Path) -> None:
+    answer = scool("fit", "fedavg", *TINY, "--rounds=1", "--e-step=svi", "--baseline", "--out", tmp_path / "run")
+    assert answer.code == 0, answer.err
+    assert rows(tmp_path / "run")[-1]["elbo"] == 0
+
+
 def test_runs_without_a_name_get_free_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in ("runs/local", "runs/local-2"):

@@ -50,6 +50,12 @@ def test_there_is_something_to_test() -> None:
     assert len(COMMANDS) >= 7
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text())
+    assert [link for link in links if not link.startswith("http") and not (path.parent / link).exists()] == []
+
+
 @pytest.mark.parametrize(("path", "text"), SNIPPETS)
 def test_snippet(path: Path, text: str, tmp_path: Path) -> None:
     (tmp_path / "snippet.py").write_text(text)
