@@ -210,6 +210,23 @@ def test_the_bound_never_falls(model: type[SBM], seed: int) -> None:
     assert found.elbo > found.bounds[0]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bound_of_rows_never_falls(seed: int) -> None:
+    """Attention, whose encoder learns in between, and the mixture, from random rows."""
+    log_lik = random_log_lik(5, seed)
+    cases = [
+        (attention(5), attending(log_lik), "Y_logits"),
+        (mixing(5, learn=True), mixed_evidence(log_lik), "Y_logits"),
+    ]
+    for prior, evidence, name in cases:
+        start = {name: 3 * random_log_lik(5, seed + 100)}
+        found = NaturalGradient(sweeps=50, tol=0)(Joint(prior, log_lik), evidence, start, rng(seed))
+        bounds = torch.tensor(found.bounds, dtype=torch.float64)
+        assert len(bounds) == 52
+        assert float(bounds.diff().min()) >= -1e-9 * (1 + abs(found.elbo))
+        assert found.elbo > found.bounds[0]
+
+
 def test_svi_of_the_mmsbm_ends_where_coordinate_ascent_does() -> None:
     _, log_lik = planted(4, 2, noise=0.3)
     evidence = evidence_of(log_lik)
