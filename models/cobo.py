@@ -4,11 +4,10 @@
     w <- clip(w + gamma a, 0, 1), from w = 1, symmetric                  q(Y) is a point mass, one projected step a round
     theta_i <- theta_i - eta (grad L_i + rho sum_j w_ij (theta_i - theta_j)) at every local step
 
-All pairs are looked at in a round, or each with probability 1/K, 1/t, or 1/K at first and then 1/t (`pairs`; the paper,
-whose round is one step). With `domain=simplex` rows stay on
-the simplex, the paper's variant for language models. The paper takes one step a round (--local-steps 1); here theta_j is
-the sender's network at the beginning of the round. rho and gamma are not printed in the paper; these were chosen on
-validation data of the default federation.
+With `domain=simplex` rows stay on the simplex, the paper's variant for language models. The paper takes one step a round
+(--local-steps 1) and looks at a pair with probability 1/K, 1/t, or 1/K at first and then 1/t (`pairs=mixed`). Here a round
+is some epochs long, so that by default all pairs are looked at in it, and theta_j is the sender's network at its beginning.
+rho and gamma are not printed in the paper; these were chosen on validation data of the default federation.
 """
 
 from typing import Literal

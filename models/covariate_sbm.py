@@ -9,7 +9,7 @@ No paper has it: an example of a prior that knows something. The hint is soft: e
 import pyro
 import torch
 
-from scool_ppl import CooperationModel, OneHot
+from scool_ppl import CooperationModel, InputError, OneHot
 from scool_ppl.likelihoods import CrossLoss, Reference
 from scool_ppl.mixing import MixUpdates
 from scool_ppl.priors import SBM
@@ -42,14 +42,14 @@ def build(
     n_eff: float = 5.0,
     reference: Reference = "midpoint",
 ) -> CooperationModel:
-    """`covariate`: whole numbers below `blocks`, one per client, e.g. 0.0.1.1 (points between); none: neighbours in the
-    list share one, four to a block at first. `hint`: log-odds of the covariate's block. The others as in scool_sbm.
+    """`covariate`: whole numbers below `blocks`, one per client, e.g. 0.0.1.1 (points between); none: the
+    list of clients is cut into `blocks` runs. `hint`: log-odds of the covariate's block. The others as in scool_sbm.
     """
     words = None if covariate is None else covariate.split(".")
     known = (
         [client * blocks // num_clients for client in range(num_clients)] if words is None else [int(w) for w in words]
     )
     if len(known) != num_clients or not all(0 <= value < blocks for value in known):
-        raise ValueError(f"covariate has {len(known)} entries, expected {num_clients} numbers from 0 to {blocks - 1}")
+        raise InputError(f"covariate has {len(known)} entries, expected {num_clients} numbers from 0 to {blocks - 1}")
     prior = CovariateSBM(num_clients, blocks, torch.tensor(known), hint)
     return CooperationModel(prior, CrossLoss(n_eff, reference=reference), MixUpdates())

@@ -158,8 +158,10 @@ class EM:
         looks = self.model.likelihood.looks or self.model.prior.looks
         moved = peers.mask & (weights > 0)
         moved = moved | peers.fresh.mask if looks else moved
-        moved = peers.dense(moved.double()).fill_diagonal_(0) * self.clients.bytes_per_model
-        return moved.sum(1), moved.sum(0)
+        senders = peers.columns().expand_as(moved)
+        moved = moved & (senders != torch.arange(len(moved))[:, None])
+        sent = torch.bincount(senders[moved], minlength=len(moved))
+        return moved.sum(1).double() * self.clients.bytes_per_model, sent.double() * self.clients.bytes_per_model
 
     def graph(self, state: EMState, evaluation: Evaluation | None = None) -> CooperationGraph:
         """The graph of a state, with what is known of its clients."""

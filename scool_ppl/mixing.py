@@ -64,12 +64,10 @@ class MixUpdates(Mixing):
 class MixModels(Mixing):
     """theta_i^{t+1} = base_i + sum_j w_ij (theta_j^{t+1/2} - base_i), base the network before or after training.
 
-    Where the rows of w sum to one the base cancels: a plain average of networks (FedAvg). Rows are used as they are
-    unless `normalise`, which adds the client itself as MixUpdates does.
+    Where the rows of w sum to one the base cancels: a plain average of networks (FedAvg). Rows are used as they are.
     """
 
     base: Literal["before", "trained"] = "trained"
-    normalise: bool = False
 
     def __post_init__(self) -> None:
         if self.base not in ("before", "trained"):
@@ -77,15 +75,11 @@ class MixModels(Mixing):
 
     def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
         weights = torch.where(peers.mask, weights, torch.zeros_like(weights))
-        own = torch.zeros(peers.num_clients, dtype=weights.dtype)
-        if self.normalise:
-            weights, own = normalised(weights, peers)
-        left = 1 - own - weights.sum(1)
-        mixed = {}
-        for name, base in (before if self.base == "before" else trained).items():
-            kept = _per_client(left, base) * base + _per_client(own, base) * trained[name]
-            mixed[name] = kept + peers.combine(weights, trained[name])
-        return mixed
+        left = 1 - weights.sum(1)
+        bases = before if self.base == "before" else trained
+        return {
+            name: _per_client(left, base) * base + peers.combine(weights, trained[name]) for name, base in bases.items()
+        }
 
 
 @dataclass(frozen=True)

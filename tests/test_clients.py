@@ -321,3 +321,22 @@ def test_bad_input_is_explained() -> None:
         network.train(network.init(0), None, epochs=-1, seed=0, round=0)
     with pytest.raises(InputError, match="did you mean 'sender'"):
         network.cross_loss(network.init(0), Peers.everybody(4), network.probe(0, 0), model="send")  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_gives_what_the_processor_gives() -> None:
+    """The default model, two rounds, float64: the same graph and networks wherever they are computed."""
+    from scool_ppl import EM, Schedule, load_federation, load_model
+
+    federation = load_federation("permuted:digits:clients=4,groups=2,train=20,test=20")
+    results = []
+    for device in ("cpu", "cuda"):
+        clients = Clients(federation, device=device, dtype=torch.float64, executor="stacked")
+        em = EM(load_model("scool_sbm", 4), clients, Schedule(local_epochs=1, warmup_epochs=3))
+        results.append(em.fit(2, progress=False))
+    cpu, gpu = results
+    assert torch.allclose(cpu.graph.weights, gpu.graph.weights, atol=1e-8)
+    assert all(
+        torch.allclose(value, gpu.state.params[name].cpu(), atol=1e-8) for name, value in cpu.state.params.items()
+    )

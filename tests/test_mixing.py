@@ -61,7 +61,7 @@ def table_with_self() -> Peers:
 
 PEERS = {f.__name__: f() for f in (everybody, table, with_self, table_with_self)}
 every_peers = pytest.mark.parametrize("peers", PEERS.values(), ids=PEERS.keys())
-RULES: list[Mixing] = [Alone(), MixUpdates(), MixModels(), MixModels("before"), MixModels(normalise=True)]
+RULES: list[Mixing] = [Alone(), MixUpdates(), MixModels(), MixModels("before")]
 
 
 def weight_table(peers: Peers, weights: Tensor) -> list[dict[int, float]]:
@@ -100,12 +100,11 @@ def test_mix_updates_is_the_double_loop(peers: Peers) -> None:
 
 
 @pytest.mark.parametrize("base", ["before", "trained"])
-@pytest.mark.parametrize("normalise", [False, True])
 @every_peers
-def test_mix_models_is_the_double_loop(peers: Peers, base: Literal["before", "trained"], normalise: bool) -> None:
+def test_mix_models_is_the_double_loop(peers: Peers, base: Literal["before", "trained"]) -> None:
     before, trained, weights = networks(5, 0), networks(5, 1), uniform(*peers.mask.shape)
-    mixed = MixModels(base, normalise)(before, trained, weights, peers)
-    rows = with_identity(peers, weights) if normalise else weight_table(peers, weights)
+    mixed = MixModels(base)(before, trained, weights, peers)
+    rows = weight_table(peers, weights)
     for name in before:
         start = (before if base == "before" else trained)[name]
         expected = start.clone()
@@ -175,7 +174,7 @@ def test_a_client_ignores_networks_that_it_does_not_look_at(peers: Peers, rule: 
 @pytest.mark.parametrize("peers", [everybody(), table()], ids=["everybody", "table"])
 def test_an_isolated_client_keeps_its_own_update(peers: Peers) -> None:
     before, trained, weights = networks(5, 0), networks(5, 1), uniform(*peers.mask.shape)
-    for rule in (Alone(), MixUpdates(), MixModels(), MixModels("before", normalise=True)):
+    for rule in (Alone(), MixUpdates(), MixModels()):
         mixed = rule(before, trained, weights, peers)
         for name, value in trained.items():
             torch.testing.assert_close(mixed[name][2], value[2], rtol=0, atol=1e-14)

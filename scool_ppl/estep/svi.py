@@ -53,6 +53,13 @@ class SVIStep:
     keep: float = 0.9
     num_samples: int = 100
 
+    def __post_init__(self) -> None:
+        if min(self.steps, self.refresh, self.num_samples) < 1 or not 0 < self.keep <= 1:
+            raise InputError(
+                f"SVIStep(steps={self.steps}, refresh={self.refresh}, num_samples={self.num_samples}, keep={self.keep}): "
+                "expected at least one of each, and keep in (0, 1]"
+            )
+
     def __call__(self, joint: Joint, evidence: Evidence, q: Values, generator: torch.Generator) -> Posterior:
         prior = joint.prior
         guide = guide_of(prior, joint)
