@@ -10,9 +10,10 @@ from scool_ppl.em import EM, CooperationModel, Schedule
 from scool_ppl.errors import InputError
 from scool_ppl.estep import NaturalGradient, ProjectedGradient, SVIStep
 from scool_ppl.evidence import Evidence
-from scool_ppl.federation import Federation, load_federation
+from scool_ppl.federation import Federation
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.priors import GraphPrior
+from scool_ppl.specs import load_federation
 from scool_ppl.zoo import load_model
 
 try:

@@ -18,9 +18,9 @@ from scool_ppl.em import EM, CooperationModel, Schedule
 from scool_ppl.errors import USER_ERRORS, InputError
 from scool_ppl.estep.svi import SVIStep, guide_of
 from scool_ppl.evidence import Evidence
-from scool_ppl.federation import load_federation
 from scool_ppl.priors import GraphPrior, Joint
 from scool_ppl.randomness import generator
+from scool_ppl.specs import load_federation
 from scool_ppl.zoo import load_model, load_module
 
 DRAWS = 800

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.federation import DEFAULT_FEDERATION, Federation, load_federation
+from scool_ppl.federation import Federation
 from scool_ppl.runs import Run, free_name
+from scool_ppl.specs import DEFAULT_FEDERATION, load_federation
 from scool_ppl.workflow import E_STEPS, Settings, Workbench
 from scool_ppl.zoo import hyperparameters, load_module, model_names, parse_hyperparameters
 
@@ -27,11 +28,11 @@ app = typer.Typer(
 UsageError = typer.BadParameter.__base__  # typer's own, or click's in older releases
 
 FederationSpec = Annotated[
-    str, typer.Option("--federation", help="recipe:dataset:key=value,..., a dataset, or a .npz file")
+    str, typer.Option("--federation", help="recipe:dataset:key=value,..., see `scool federations`")
 ]
 NumClients = Annotated[int | None, typer.Option("--clients", help="number of clients, overrides clients= of the spec")]
 DataRoot = Annotated[Path | None, typer.Option(help="folder of datasets", envvar="SCOOL_DATA")]
-Download = Annotated[bool, typer.Option("--download", help="let torchvision fetch a missing dataset")]
+Download = Annotated[bool, typer.Option("--download/--no-download", help="fetch a dataset that is not there")]
 Rounds = Annotated[int, typer.Option(help="communication rounds")]
 LocalEpochs = Annotated[int, typer.Option(help="epochs of local training per round")]
 WarmupEpochs = Annotated[int, typer.Option(help="epochs of the first round, before the graph is first looked at")]
@@ -57,7 +58,7 @@ def fit(
     federation: FederationSpec = DEFAULT_FEDERATION,
     clients: NumClients = None,
     data_root: DataRoot = None,
-    download: Download = False,
+    download: Download = True,
     rounds: Rounds = 20,
     local_epochs: LocalEpochs = 5,
     warmup_epochs: WarmupEpochs = 40,
@@ -102,7 +103,7 @@ def compare(
     federation: FederationSpec = DEFAULT_FEDERATION,
     clients: NumClients = None,
     data_root: DataRoot = None,
-    download: Download = False,
+    download: Download = True,
     rounds: Rounds = 20,
     local_epochs: LocalEpochs = 5,
     warmup_epochs: WarmupEpochs = 40,
@@ -191,9 +192,9 @@ def models() -> None:
 @app.command()
 def federations() -> None:
     """List recipes, options and datasets."""
-    from scool_ppl.datasets import DATASETS
     from scool_ppl.options import accepted
     from scool_ppl.partition import RECIPES
+    from scool_ppl.sources import DATASETS
 
     table = Table("recipe", "what it is", "options")
     for name, recipe in RECIPES.items():

@@ -1,4 +1,4 @@
-"""Images and labels as arrays: the embedded digits, torchvision's sets, the user's own arrays, Datasets and .npz."""
+"""What a federation is made of: the user's arrays, Datasets and .npz files, read as tensors and index lists."""
 
 from __future__ import annotations
 
@@ -7,48 +7,18 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from scool_ppl.dealing import stratified
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.randomness import generator
 
 ArrayLike = Tensor | np.ndarray[Any, Any] | Sequence[Any]
 SPLITS = ("train", "validation", "test")
-
-
-class Arrays(NamedTuple):
-    """A dataset in memory: float32 inputs, vectors (N, D) or images (N, C, H, W), and long targets (N,)."""
-
-    inputs_train: Tensor
-    targets_train: Tensor
-    inputs_test: Tensor
-    targets_test: Tensor
-    num_classes: int
-
-
-class _Source(NamedTuple):
-    """A torchvision dataset: its class, where it lies below the data root, and the usual normalisation by channel."""
-
-    loader: str
-    folder: str
-    num_classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
-_TORCHVISION = {
-    "mnist": _Source("MNIST", "MNIST/raw", 10, (0.1307,), (0.3081,)),
-    "fashion-mnist": _Source("FashionMNIST", "FashionMNIST/raw", 10, (0.2860,), (0.3530,)),
-    "cifar10": _Source("CIFAR10", "cifar-10-batches-py", 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    "cifar100": _Source("CIFAR100", "cifar-100-python", 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
-}
-DATASETS: tuple[str, ...] = ("digits", *_TORCHVISION)
 
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 """What numpy raises on a damaged .npz file."""
@@ -57,75 +27,33 @@ _REQUIRED = ("inputs", "targets", "client")
 _OPTIONAL = ("split", "names", "groups", "truth", "num_classes")
 
 
-def load_dataset(name: str, data_root: str | Path | None = None, download: bool = False) -> Arrays:
-    """The dataset of that name; data_root None means the environment variable SCOOL_DATA, else the folder `data`."""
-    if name == "digits":
-        return _digits()
-    if name not in _TORCHVISION:
-        raise unknown("dataset", name, DATASETS)
-    root = Path(data_root if data_root is not None else os.environ.get("SCOOL_DATA", "data"))
-    source = _TORCHVISION[name]
-    train, test = (_read(name, source, root, part, download) for part in (True, False))
-    return Arrays(*train, *test, source.num_classes)
-
-
-def _digits() -> Arrays:
-    """scikit-learn's 1797 digits as vectors (64,) in [0, 1]; the 500 held-out ones are fixed and stratified."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    inputs = torch.from_numpy(bunch.data / 16.0).float()
-    targets = torch.from_numpy(bunch.target).long()
-    held_out = torch.zeros(len(targets), dtype=torch.bool)
-    held_out[stratified(targets, 500, generator(0, "digits"))] = True
-    return Arrays(inputs[~held_out], targets[~held_out], inputs[held_out], targets[held_out], 10)
-
-
-def _read(name: str, source: _Source, root: Path, train: bool, download: bool) -> tuple[Tensor, Tensor]:
-    """One part of a torchvision dataset, whole arrays at once: its items are PIL images, read one by one in minutes."""
-    from torchvision import datasets
-
-    folder = root / source.folder
-    source_hint = "check the network" if download else "--download fetches it"
-    remedy = f"{source_hint}, --data-root names another folder"
-    try:
-        dataset = getattr(datasets, source.loader)(root, train=train, download=download)
-    except (RuntimeError, OSError, ValueError, TypeError, LookupError, EOFError, AssertionError) as error:
-        if not folder.is_dir() and not download:
-            raise InputError(f"no {name} in {folder}; {remedy}") from error
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"cannot read {name} in {folder} ({reason}); {remedy}") from error
-    images, targets = torch.as_tensor(dataset.data), torch.as_tensor(dataset.targets, dtype=torch.long)
-    if len(images) != len(targets):
-        raise InputError(f"{name} in {folder} has {len(images)} images and {len(targets)} labels; {remedy}")
-    images = images.unsqueeze(1) if images.ndim == 3 else images.permute(0, 3, 1, 2)
-    inputs = images.to(torch.float32, memory_format=torch.contiguous_format)
-    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (source.mean, source.std))
-    return inputs.sub_(255 * mean).div_(255 * std), targets
-
-
-def read_npz(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a federation's .npz file (see `Federation.save_npz`), without unpickling anything."""
+def read_npz(
+    path: str | Path, required: Sequence[str] = _REQUIRED, optional: Sequence[str] = _OPTIONAL
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of an .npz file, by default a federation's (see `Federation.save_npz`); nothing is unpickled."""
+    known = (*required, *optional)
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     try:
         with open(path, "rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(f"{path} holds a single array, expected {', '.join(_REQUIRED)}; use numpy.savez")
+                raise InputError(f"{path} holds a single array, expected {', '.join(required)}; use numpy.savez")
             for name in archive.files:
-                if name not in _REQUIRED + _OPTIONAL:
-                    raise unknown(f"array in {path}", name, _REQUIRED + _OPTIONAL)
+                if name not in known:
+                    raise unknown(f"array in {path}", name, known)
                 arrays[name] = archive[name]
     except FileNotFoundError:
-        raise InputError(f"no file {path}; expected an .npz with inputs, targets and client") from None
+        raise InputError(f"no file {path}; expected an .npz with {', '.join(required)}") from None
     except InputError:
         raise
     except UNREADABLE as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"cannot read {path} ({reason}); write it with numpy.savez or Federation.save_npz") from error
-    missing = [name for name in _REQUIRED if name not in arrays]
+    missing = [name for name in required if name not in arrays]
     if missing:
-        raise InputError(f"{path} has no {' and no '.join(missing)}, expected {', '.join(_REQUIRED)}; add the array")
+        dealt = missing == ["client"]
+        remedy = f"add it, or name a recipe that deals the rows out, e.g. iid:{path}" if dealt else "add the array"
+        raise InputError(f"{path} has no {' and no '.join(missing)}, expected {', '.join(required)}; {remedy}")
     return arrays
 
 

@@ -13,18 +13,24 @@ from scool_ppl.errors import InputError
 
 
 class Pool(NamedTuple):
-    """What a recipe divides: labels of the training pool (N,) and of the held-out images (T,), and its randomness."""
+    """What a recipe divides: labels and inputs of the training pool (N, ...) and of the held-out images (T, ...).
+
+    generator: all of a recipe's randomness.
+    """
 
     train_labels: Tensor
     test_labels: Tensor
     num_classes: int
     generator: torch.Generator
+    train_inputs: Tensor
+    test_inputs: Tensor
 
 
 class Partition(NamedTuple):
     """One index list per client and split; train and validation index the training pool, test the held-out images.
 
     relabel: (K, C) long, client i calls class c relabel[i, c]; groups: the true group of each client.
+    truth: (K, K) true graph [receiver, sender], zero diagonal, where it is not simply that of the groups.
     """
 
     train: tuple[Tensor, ...]
@@ -32,6 +38,7 @@ class Partition(NamedTuple):
     test: tuple[Tensor, ...]
     relabel: Tensor | None = None
     groups: tuple[int, ...] | None = None
+    truth: Tensor | None = None
 
 
 def stratified(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:

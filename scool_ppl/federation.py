@@ -15,10 +15,8 @@ from torch.utils.data import Dataset
 from scool_ppl.datasets import (
     SPLITS,
     ArrayLike,
-    Arrays,
     float_tensor,
     fractions,
-    load_dataset,
     long_tensor,
     read_items,
     read_npz,
@@ -26,14 +24,8 @@ from scool_ppl.datasets import (
     split_codes,
     write_npz,
 )
-from scool_ppl.dealing import Partition, Pool
 from scool_ppl.errors import InputError, unknown
-from scool_ppl.federation_checks import DEFAULT_FEDERATION, check, parse
-from scool_ppl.options import parse_options
-from scool_ppl.partition import RECIPES
-from scool_ppl.randomness import generator
-
-__all__ = ["DEFAULT_FEDERATION", "Federation", "load_federation"]
+from scool_ppl.federation_checks import check
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,60 +229,3 @@ class Federation:
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)
         return {"train": self.train, "validation": self.validation, "test": self.test}[split]
-
-
-def load_federation(
-    spec: str,
-    *,
-    seed: int = 0,
-    data_root: str | Path | None = None,
-    download: bool = False,
-    clients: int | None = None,
-) -> Federation:
-    """The federation of `recipe:dataset:key=value,...`, of a dataset's name alone, or of a path ending in .npz.
-
-    A name alone means the recipe and options of `DEFAULT_FEDERATION`; `clients` overrides the option of that name.
-    """
-    if spec.endswith(".npz"):
-        federation = Federation.from_npz(spec, seed=seed)
-        if clients not in (None, federation.num_clients):
-            raise InputError(
-                f"{spec} has {federation.num_clients} clients, not {clients}; leave the number out, or use select"
-            )
-        return federation
-    recipe, dataset, text = parse(spec)
-    pairs = filter(None, text.split(","))
-    options = parse_options(f"option of recipe {recipe}", pairs, RECIPES[recipe], hidden=("pool",))
-    if clients is not None:
-        options["clients"] = clients
-    arrays = load_dataset(dataset, data_root, download)
-    pool = Pool(arrays.targets_train, arrays.targets_test, arrays.num_classes, generator(seed, "federation"))
-    written = ",".join(f"{name}={'none' if value is None else value}" for name, value in options.items())
-    return _assemble(arrays, RECIPES[recipe](pool, **options), ":".join(filter(None, (recipe, dataset, written))))
-
-
-def _assemble(arrays: Arrays, partition: Partition, spec: str) -> Federation:
-    """A federation that keeps only the rows that someone uses, pool first, held-out images after it."""
-    pool, held_out = (
-        torch.zeros(len(targets), dtype=torch.bool) for targets in (arrays.targets_train, arrays.targets_test)
-    )
-    for rows in partition.train + partition.validation:
-        pool[rows] = True
-    # Clients may share one list of held-out images: they go on sharing it, so it costs memory once.
-    lists = {id(rows): rows for rows in partition.test}
-    for rows in lists.values():
-        held_out[rows] = True
-    place, place_held_out = pool.cumsum(0) - 1, pool.sum() + held_out.cumsum(0) - 1
-    moved = {key: place_held_out[rows] for key, rows in lists.items()}
-    return Federation(
-        inputs=torch.cat([arrays.inputs_train[pool], arrays.inputs_test[held_out]]),
-        targets=torch.cat([arrays.targets_train[pool], arrays.targets_test[held_out]]),
-        train=tuple(place[rows] for rows in partition.train),
-        validation=tuple(place[rows] for rows in partition.validation),
-        test=tuple(moved[id(rows)] for rows in partition.test),
-        names=tuple(f"client {client}" for client in range(len(partition.train))),
-        num_classes=arrays.num_classes,
-        relabel=partition.relabel,
-        groups=partition.groups,
-        spec=spec,
-    )

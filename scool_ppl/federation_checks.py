@@ -1,4 +1,4 @@
-"""What a federation must be, and what the text that names one must say; whatever else is found is refused."""
+"""What a federation must be; whatever else is found is refused."""
 
 from __future__ import annotations
 
@@ -7,30 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from scool_ppl.datasets import DATASETS, SPLITS
-from scool_ppl.errors import InputError, unknown
-from scool_ppl.partition import RECIPES
+from scool_ppl.datasets import SPLITS
+from scool_ppl.errors import InputError
 
 if TYPE_CHECKING:
     from scool_ppl.federation import Federation
-
-DEFAULT_FEDERATION = "permuted:digits:clients=20,groups=4,train=50"
-_DEFAULT_RECIPE, _, _DEFAULT_OPTIONS = DEFAULT_FEDERATION.split(":")
-
-
-def parse(spec: str) -> tuple[str, str, str]:
-    """Recipe, dataset and options of a spec; the names are checked before any data is read."""
-    parts = spec.strip().split(":")
-    if len(parts) > 3 or (len(parts) == 1 and parts[0] in RECIPES):
-        raise InputError(f"federation '{spec}', expected recipe:dataset:key=value,...; e.g. {DEFAULT_FEDERATION}")
-    if len(parts) == 1:
-        parts = [_DEFAULT_RECIPE, parts[0], _DEFAULT_OPTIONS]
-    recipe, dataset, text = (*parts, "")[:3]
-    if recipe not in RECIPES:
-        raise unknown("recipe", recipe, RECIPES)
-    if dataset not in DATASETS:
-        raise unknown("dataset", dataset, DATASETS)
-    return recipe, dataset, text
 
 
 def check(federation: Federation) -> None:

@@ -17,7 +17,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from scool_ppl import cli, datasets, partition, zoo
+from scool_ppl import cli, partition, sources, zoo
 from scool_ppl.errors import RunError
 
 FILES = {
@@ -275,7 +275,7 @@ def test_models_and_federations_are_listed() -> None:
     assert "blocks=8" in listed.out
     listed = scool("federations")
     assert listed.code == 0
-    for name in (*partition.RECIPES, *datasets.DATASETS):
+    for name in (*partition.RECIPES, *sources.DATASETS):
         assert name in listed.out
     assert "groups=4" in listed.out
 
@@ -316,7 +316,10 @@ def test_help_names_every_command() -> None:
         (["--federation=permutde:digits"], ["'permutde'", "did you mean 'permuted'?"]),
         (["--federation=mnits"], ["'mnits'", "did you mean 'mnist'?"]),
         (["--federation=absent.npz"], ["no file absent.npz"]),
-        (["--federation=permuted:mnist", "--data-root=empty"], ["no mnist in empty/MNIST/raw", "--download"]),
+        (
+            ["--federation=permuted:mnist", "--data-root=empty", "--no-download"],
+            ["no mnist in empty/MNIST/raw", "--download"],
+        ),
         (["oracle", "--federation=dirichlet:digits:clients=4"], ["'oracle' needs truth"]),
         (["--clients=0"], ["clients=0"]),
         (["--clients=many"], ["'--clients'", "valid integer"]),

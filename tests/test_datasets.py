@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from scool_ppl.datasets import load_dataset, read_npz, write_npz
+from scool_ppl.datasets import read_npz, write_npz
 from scool_ppl.errors import InputError
+from scool_ppl.sources import load_dataset
 
 
 @pytest.fixture
@@ -125,6 +126,59 @@ def test_data_root_comes_from_the_environment(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="no mnist in data/MNIST/raw"):
         load_dataset("mnist")
+
+
+def test_a_file_of_that_name_stands_in_for_torchvisions_folder(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    images, labels = random.integers(0, 256, (30, 32, 32, 3), dtype=np.uint8), np.arange(30) % 9
+    np.savez(tmp_path / "cifar10.npz", inputs=images, targets=labels, inputs_test=images[:4], targets_test=labels[:4])
+    arrays = load_dataset("cifar10", tmp_path)
+    assert arrays.num_classes == 10
+    assert arrays.inputs_train.shape == (30, 3, 32, 32)
+    green = (images[2, :, :, 1] / 255 - 0.4822) / 0.2435
+    np.testing.assert_allclose(arrays.inputs_test[2, 1].numpy(), green, atol=1e-5)
+    assert arrays.targets_test.tolist() == [0, 1, 2, 3]
+    write_mnist(tmp_path)
+    np.savez(tmp_path / "mnist.npz", inputs=images[:, :28, :28, 0], targets=labels)
+    assert load_dataset("mnist", tmp_path).inputs_test.shape == (7, 1, 28, 28), "torchvision's own files come first"
+    (tmp_path / "FashionMNIST" / "raw").mkdir(parents=True)  # as a failed download leaves it
+    np.savez(tmp_path / "fashion-mnist.npz", inputs=images[:, :28, :28, 0], targets=labels)
+    assert load_dataset("fashion-mnist", tmp_path).inputs_train.shape == (24, 1, 28, 28)
+    for wrong, words in ((labels + 2, "a label 10, expected 0 to 9"), (labels[:, None], "targets of shape")):
+        np.savez(tmp_path / "cifar10.npz", inputs=images, targets=wrong)
+        with pytest.raises(InputError, match=words):
+            load_dataset("cifar10", tmp_path)
+    np.savez(tmp_path / "cifar10.npz", inputs=images[..., 0], targets=labels)
+    with pytest.raises(InputError, match="1 channels, expected 3"):
+        load_dataset("cifar10", tmp_path)
+
+
+def test_a_missing_dataset_is_downloaded_only_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torchvision.datasets import MNIST
+
+    monkeypatch.setattr(MNIST, "download", lambda dataset: write_mnist(Path(dataset.root)))
+    with pytest.raises(InputError, match="no mnist"):
+        load_dataset("mnist", tmp_path)
+    assert len(load_dataset("mnist", tmp_path, download=True).targets_train) == 30
+    assert capsys.readouterr().err == f"scool: no mnist in {tmp_path / 'MNIST' / 'raw'}; downloading it\n"
+    assert len(load_dataset("mnist", tmp_path, download=True).targets_train) == 30
+    assert capsys.readouterr().err == "", "what is there is not fetched again"
+
+
+def test_a_download_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from urllib.error import URLError
+
+    from torchvision.datasets import CIFAR10
+
+    def unreachable(_: CIFAR10) -> None:
+        raise URLError("no route\nto host")
+
+    monkeypatch.setattr(CIFAR10, "download", unreachable)
+    with pytest.raises(InputError, match=r"cannot download cifar10 into .*cifar-10-batches-py .*no route to") as caught:
+        load_dataset("cifar10", tmp_path, download=True)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("keep", [0, 3, 10, 500])

@@ -18,12 +18,13 @@ from torch import Tensor
 from scool_ppl import EM, CooperationModel, InputError, NaturalGradient, Schedule, SVIStep, load_model
 from scool_ppl.clients import Clients
 from scool_ppl.em import EMInfo, EMState, Fit
-from scool_ppl.federation import Federation, load_federation
+from scool_ppl.federation import Federation
 from scool_ppl.likelihoods import CrossLoss, Ignored
 from scool_ppl.mixing import Alone, MixModels, MixUpdates
 from scool_ppl.peers import Peers, Top
 from scool_ppl.priors import SBM, Dirac
 from scool_ppl.records import Row
+from scool_ppl.specs import load_federation
 from scool_ppl.zoo import model_names
 
 TINY = "permuted:digits:clients=6,groups=2,train=20,test=40"

@@ -17,7 +17,12 @@ def make_pool(per_class: int = 100, classes: int = 10, held_out: int = 20, seed:
     """A shuffled pool with the same number of images of every class."""
     mixed = torch.randperm(per_class * classes, generator=generator(7, "labels"))
     train = torch.arange(classes).repeat_interleave(per_class)[mixed]
-    return Pool(train, torch.arange(classes).repeat(held_out), classes, generator(seed, "federation"))
+    test = torch.arange(classes).repeat(held_out)
+    looks = torch.randn(classes, 16, generator=generator(7, "looks")) * 2
+    inputs = [
+        looks[y] + torch.randn(len(y), 16, generator=generator(7, "inputs", i)) for i, y in enumerate((train, test))
+    ]
+    return Pool(train, test, classes, generator(seed, "federation"), *inputs)
 
 
 def counts(pool: Pool, partition: Partition) -> torch.Tensor:
