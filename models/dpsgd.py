@@ -4,8 +4,8 @@
     theta_i <- sum_j W_ij theta_j after local training                     a Dirac prior, cases 1.1 and 2.1
 
 A gradient step with lambda = 1 / alpha, alpha the learning rate, is theta_i <- sum_j W_ij theta_j - alpha grad L_i exactly:
-that is `mix=before` with --local-steps 1, the paper's one step a round. `mix=after` (the default) averages what several
-local epochs have made. Topologies: ring, groups of rings joined by one edge each, bipartite, complete.
+that is `mix=before` with --local-steps 1, the paper's one step a round. `mix=after` (the default) averages what local
+epochs have made. Topologies: ring (of nearest `neighbours`), groups of rings joined by an edge each, bipartite, complete.
 """
 
 from typing import Literal
@@ -18,7 +18,7 @@ from scool_ppl.mixing import MixModels, Pull
 from scool_ppl.priors import Dirac
 
 
-def adjacency(num_clients: int, topology: str, groups: int) -> torch.Tensor:
+def adjacency(num_clients: int, topology: str, groups: int, neighbours: int) -> torch.Tensor:
     """Who is linked with whom, (K, K) bool, symmetric, no self links."""
     client = torch.arange(num_clients)
     if topology == "complete":
@@ -26,7 +26,9 @@ def adjacency(num_clients: int, topology: str, groups: int) -> torch.Tensor:
     elif topology == "bipartite":
         linked = client[:, None] % 2 != client % 2
     elif topology == "ring":
-        linked = (client[:, None] - client).remainder(num_clients).eq(1)
+        steps = (client[:, None] - client).remainder(num_clients)
+        # An odd number of neighbours needs one that is its partner's, too: the one across the ring.
+        linked = (steps > 0) & ((steps <= neighbours // 2) | (neighbours % 2 == 1) & (2 * steps == num_clients))
     else:
         linked = torch.zeros(num_clients, num_clients, dtype=torch.bool)
         rings = [ring for ring in client.tensor_split(groups) if len(ring)]
@@ -47,9 +49,12 @@ def build(
     num_clients: int,
     topology: Literal["ring", "group-ring", "bipartite", "complete"] = "ring",
     groups: int = 4,
+    neighbours: int = 2,
     mix: Literal["after", "before"] = "after",
     learning_rate: float = 0.1,
 ) -> CooperationModel:
-    """`groups`: rings of group-ring; `learning_rate`: the clients' own, for `mix=before`, where lambda is its inverse."""
-    prior = Dirac(metropolis(adjacency(num_clients, topology, groups)))
+    """`neighbours`: links of each client on the ring; `groups`: rings of group-ring; `learning_rate`: the clients' own, for
+    `mix=before`, where lambda is its inverse.
+    """
+    prior = Dirac(metropolis(adjacency(num_clients, topology, groups, neighbours)))
     return CooperationModel(prior, Ignored(), MixModels() if mix == "after" else Pull(1 / learning_rate))

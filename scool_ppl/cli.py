@@ -13,6 +13,7 @@ from rich.table import Table
 
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.federation import Federation
+from scool_ppl.reproduce.command import reproduce
 from scool_ppl.runs import Run, free_name
 from scool_ppl.specs import DEFAULT_FEDERATION, load_federation
 from scool_ppl.workflow import E_STEPS, Settings, Workbench
@@ -204,6 +205,9 @@ def federations() -> None:
     console.print(table)
     console.print(f"datasets: {', '.join(DATASETS)}, or your own .npz", highlight=False)
     console.print(f"default: {DEFAULT_FEDERATION}", highlight=False)
+
+
+app.command()(reproduce)
 
 
 def _settings(options: dict[str, Any]) -> Settings:

@@ -91,7 +91,7 @@ class Run:
         with _writable(self.path), (self.path / "history.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
         self._last = row["round"], graph
-        if _milestone(row["round"]):
+        if milestone(row["round"]):
             self._graphs[row["round"]] = graph.dense()
 
     def finish(self, summary: Row, *, truth: Tensor | None = None) -> None:
@@ -183,7 +183,8 @@ def free_name(parent: str | os.PathLike[str], name: str) -> Path:
     return path
 
 
-def _milestone(round: int) -> bool:
+def milestone(round: int) -> bool:
+    """Rounds 1, 2, 5, 10, 20, 50, ...: those whose graphs are kept."""
     digits = str(round)
     return digits[0] in "125" and not digits[1:].strip("0")
 

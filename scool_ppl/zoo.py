@@ -26,11 +26,16 @@ FACTS: dict[str, Callable[[Federation], Any]] = {
 HIDDEN = ("num_clients", *FACTS)
 
 
-def models_folder() -> Path:
-    """The built-in models: inside the installed package, or beside it in a checkout."""
+def beside_package(folder: str) -> Path:
+    """A folder of the project: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).resolve().parent
-    packed = package / "_models"
-    return packed if packed.is_dir() else package.parent / "models"
+    packed = package / f"_{folder}"
+    return packed if packed.is_dir() else package.parent / folder
+
+
+def models_folder() -> Path:
+    """The built-in models."""
+    return beside_package("models")
 
 
 def model_names() -> list[str]:
@@ -57,8 +62,12 @@ def _listing() -> str:
 
 def load_module(model: str | os.PathLike[str]) -> ModuleType:
     """The module of a model file, loaded by path and not registered under any importable name."""
-    path = model_path(model)
-    name = f"scool_ppl_model_{path.stem}"
+    return load_python(model_path(model), "build", "num_clients, **hyperparameters")
+
+
+def load_python(path: Path, function: str, parameters: str = "scale") -> ModuleType:
+    """The module of a Python file that has a function of this name."""
+    name = f"scool_ppl_{function}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"cannot load '{path}' as Python, expected a .py file")
@@ -66,8 +75,8 @@ def load_module(model: str | os.PathLike[str]) -> ModuleType:
     sys.modules[name] = module  # dataclasses and Pyro look modules up by name
     with _user_code(f"cannot load '{path}'"):
         spec.loader.exec_module(module)
-    if not callable(getattr(module, "build", None)):
-        raise InputError(f"'{path}' has no function `build(num_clients, **hyperparameters)`; add one")
+    if not callable(getattr(module, function, None)):
+        raise InputError(f"'{path}' has no function `{function}({parameters})`; add one")
     return module
 
 

@@ -1,0 +1,29 @@
+"""L2C, Figure 7: mixing weights against the number of classes that two clients share."""
+
+from scool_ppl.reproduce import Column, Experiment, Method, at_scale, figures
+from scool_ppl.reproduce.scales import SMALL_MLP, SMOKE
+from scool_ppl.workflow import Settings
+
+METHODS = (
+    Method("L2C", "l2c"),
+    Method("meta-L2C", "meta_l2c"),
+    Method("SCooL-SBM", "scool_sbm"),
+    Method("SCooL-attention", "scool_attention"),
+)
+
+
+def experiment(scale: str) -> Experiment:
+    dataset, size, settings = at_scale(
+        scale,
+        smoke=("digits", "clients=10,train=30,classes=5", SMOKE),
+        small=("mnist", "clients=20,train=100,classes=5", SMALL_MLP),
+        paper=("cifar100", "clients=100,classes=10", Settings(rounds=100, warmup_epochs=5, learning_rate=0.01)),
+    )
+    return Experiment(
+        title="L2C, Figure 7: mixing weights against shared classes",
+        columns=(Column(dataset, f"pathological:{dataset}:{size}", settings),),
+        methods=METHODS,
+        seeds=at_scale(scale, smoke=(0,), small=(0, 1, 2), paper=(0, 1, 2, 3, 4)),
+        graphs=(settings.rounds,),
+        figures=lambda results: {"shared": figures.weight_by_shared_classes(results)},
+    )

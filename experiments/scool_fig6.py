@@ -1,0 +1,27 @@
+"""SCooL, Figure 6: L1 distance of the mixing weights from the truth in the first 20 rounds."""
+
+from scool_ppl.reproduce import Column, Experiment, Method, at_scale, figures
+from scool_ppl.reproduce.scales import SMALL_MLP, SMOKE
+from scool_ppl.workflow import Settings
+
+METHODS = (Method("SCooL-SBM", "scool_sbm"), Method("SCooL-attention", "scool_attention"))
+
+
+def experiment(scale: str) -> Experiment:
+    dataset, size, settings = at_scale(
+        scale,
+        smoke=("digits", "clients=10,train=30", SMOKE),
+        small=("mnist", "clients=50,train=50", SMALL_MLP),
+        paper=("cifar10", "clients=100", Settings(rounds=20, warmup_epochs=5, learning_rate=0.01)),
+    )
+    return Experiment(
+        title="SCooL, Figure 6: L1 distance of the graph from the truth over the rounds",
+        columns=(
+            Column("non-IID SBM", f"groups:{dataset}:{size},groups=5,classes=2", settings),
+            Column("non-IID", f"pathological:{dataset}:{size},classes=2", settings),
+        ),
+        methods=METHODS,
+        seeds=at_scale(scale, smoke=(0,), small=(0, 1, 2), paper=(0, 1, 2, 3, 4)),
+        measures=("l1", "accuracy"),
+        figures=lambda results: {"l1": figures.curves(results, "l1", "L1 distance from the truth")},
+    )

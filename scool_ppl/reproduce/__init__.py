@@ -1,0 +1,22 @@
+"""Experiments: grids of federations, methods and seeds, their result stores, tables and figures."""
+
+from scool_ppl.reproduce.catalogue import experiment_names, experiment_title, load_experiment
+from scool_ppl.reproduce.experiment import SCALES, Cell, Column, Experiment, Method, at_scale
+from scool_ppl.reproduce.grid import reproduce
+from scool_ppl.reproduce.results import Results
+from scool_ppl.reproduce.store import Store
+
+__all__ = [
+    "SCALES",
+    "Cell",
+    "Column",
+    "Experiment",
+    "Method",
+    "Results",
+    "Store",
+    "at_scale",
+    "experiment_names",
+    "experiment_title",
+    "load_experiment",
+    "reproduce",
+]

@@ -1,0 +1,49 @@
+"""Experiments by name or path: a file with `experiment(scale) -> Experiment`."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.reproduce.experiment import SCALES, Experiment
+from scool_ppl.zoo import beside_package, load_python
+
+
+def experiments_folder() -> Path:
+    """The experiments: inside the installed package, or beside it in a checkout."""
+    return beside_package("experiments")
+
+
+def experiment_names() -> list[str]:
+    """Names of the experiments."""
+    return sorted(path.stem for path in experiments_folder().glob("*.py") if not path.stem.startswith("_"))
+
+
+def experiment_title(name: str) -> str:
+    """The first line of an experiment's file."""
+    return (inspect.getdoc(load_python(_path(name), "experiment")) or "").partition("\n")[0]
+
+
+def load_experiment(name: str | os.PathLike[str], scale: str) -> Experiment:
+    """The experiment at a scale."""
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    made = load_python(_path(os.fspath(name)), "experiment").experiment(scale)
+    if not isinstance(made, Experiment):
+        raise InputError(f"experiment of '{name}' returned {type(made).__name__}, expected an Experiment")
+    # Numbers of the papers stand beside runs on the papers' datasets only.
+    return replace(made, paper={}) if scale == "smoke" else made
+
+
+def _path(name: str) -> Path:
+    if name.endswith(".py") or os.sep in name:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise InputError(f"no experiment file at '{path}'; give the path of a .py file, or see `scool reproduce`")
+        return path
+    if name not in experiment_names():
+        raise unknown("experiment", name, experiment_names())
+    return experiments_folder() / f"{name}.py"

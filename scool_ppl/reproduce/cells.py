@@ -1,0 +1,116 @@
+"""One cell of an experiment: a fit, and the numbers that tables and figures are made of."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from scool_ppl.clients import Evaluation
+from scool_ppl.em import EMInfo, EMState
+from scool_ppl.federation import Federation
+from scool_ppl.graph import CooperationGraph
+from scool_ppl.measured import threads
+from scool_ppl.records import Row, number, total_seconds, versions
+from scool_ppl.reproduce.experiment import Cell
+from scool_ppl.specs import load_federation
+from scool_ppl.workflow import Workbench
+
+
+def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", download: bool = False) -> Row:
+    """Fit the cell's model, on one thread so that the numbers do not depend on how many cells run at once.
+
+    test, validation: the networks after mixing ("mixed") and before it ("trained") by client; validation is None
+    where the federation has none.
+    """
+    with threads(1):
+        federation = _federation(cell.column.federation, cell.seed, data_root, download)
+        bench = Workbench(federation, replace(cell.settings, device=device), progress=False)
+        em = bench.em(cell.model, **cell.hyperparameters)
+        graphs: dict[int, CooperationGraph] = {}
+        last: list[EMInfo] = []
+
+        def keep(state: EMState, info: EMInfo, row: Row) -> None:
+            last[:] = [info]
+            if state.round in cell.graphs:
+                graphs[state.round] = em.graph(state)
+
+        fit = em.fit(cell.settings.rounds, progress=False, callbacks=[keep])
+        held_back = None
+        if all(len(rows) for rows in federation.validation):
+            after = em.clients.evaluate(last[0].trained, "validation")
+            held_back = {"mixed": _by_client(em.evaluate(fit.state, "validation")), "trained": _by_client(after)}
+    return {
+        "test": {"mixed": _by_client(fit.evaluation), "trained": _by_client(fit.trained)},
+        "validation": held_back,
+        "graph": fit.history[-1]["graph"],
+        "history": _curves(fit.history),
+        "graphs": _graphs(graphs, federation) if graphs else None,
+        "executor": bench.clients.executor_name,
+        "seconds": total_seconds(fit.history),
+        "data": _digest(federation),
+        "versions": versions(),
+    }
+
+
+@lru_cache(maxsize=1)
+def _federation(spec: str, seed: int, data_root: Path | None, download: bool) -> Federation:
+    """The last federation is kept: neighbouring cells have the same."""
+    return load_federation(spec, seed=seed, data_root=data_root, download=download)
+
+
+def _graphs(graphs: Mapping[int, CooperationGraph], federation: Federation) -> Row:
+    """The graphs of some rounds, and what is known of the clients."""
+    return {
+        "kind": next(iter(graphs.values())).kind,
+        "weights": {str(round): _rounded(graph.dense(), 3) for round, graph in graphs.items()},
+        "groups": federation.groups,
+        "truth": None if federation.truth is None else _rounded(federation.truth, 3),
+        "classes": [federation.classes(client).tolist() for client in range(federation.num_clients)],
+    }
+
+
+def _by_client(evaluation: Evaluation) -> Row:
+    return {name: _rounded(values, 5) for name, values in evaluation._asdict().items()}
+
+
+def _curves(history: Sequence[Row]) -> Row:
+    """What happened over the rounds, a list each."""
+    paths = {
+        "round": ("round",),
+        "accuracy": ("accuracy", "mean"),
+        "accuracy_trained": ("accuracy_trained", "mean"),
+        "loss": ("loss",),
+        "elbo": ("elbo",),
+        "l1": ("graph", "l1"),
+        "received": ("bytes", "received"),
+    }
+    curves: Row = {name: [] for name in paths}
+    for row in history:
+        for name, path in paths.items():
+            value = row
+            for step in path:
+                value = value[step]
+            curves[name].append(float(f"{value:.6g}") if isinstance(value, float) else value)
+    return curves
+
+
+def _rounded(values: Tensor, digits: int) -> Any:
+    """Nested lists of numbers, None where they are not finite."""
+    if values.dim() > 1:
+        return [_rounded(row, digits) for row in values]
+    found = (number(float(value)) for value in values)
+    return [None if value is None else round(value, digits) for value in found]
+
+
+def _digest(federation: Federation) -> str:
+    """The beginning of a SHA-256 of who has which data."""
+    total = hashlib.sha256()
+    for values in (*federation.train, *federation.validation, *federation.test, federation.inputs, federation.targets):
+        total.update(values.contiguous().numpy().tobytes())
+    return total.hexdigest()[:12]

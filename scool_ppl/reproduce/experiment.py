@@ -1,0 +1,149 @@
+"""What an experiment is: a grid of federations (columns), methods (rows) and seeds, and what is drawn of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.records import Row
+from scool_ppl.workflow import Settings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from scool_ppl.reproduce.results import Results
+
+Deployed = Literal["chosen", "mixed", "trained"]
+SCALES = ("smoke", "small", "paper")
+
+
+class Method(NamedTuple):
+    """A row: a model, the hyperparameters to choose from, and which of its networks counts.
+
+    candidates: hyperparameters by name, or settings of the training as on the command line ("--learning-rate"). With
+    more than one, that of the best validation accuracy under the experiment's tuning seed is used.
+    deployed: the networks after mixing ("mixed"), after local training ("trained"), or for each client whichever of
+    the two has the lower loss on its own validation images ("chosen").
+    """
+
+    label: str
+    model: str
+    candidates: tuple[Row, ...] = ({},)
+    deployed: Deployed = "chosen"
+
+
+class Column(NamedTuple):
+    """A federation and how its clients train."""
+
+    label: str
+    federation: str
+    settings: Settings = Settings()
+
+
+class Cell(NamedTuple):
+    """One fit: everything that its numbers depend on, but for the code and the machine."""
+
+    column: Column
+    model: str
+    choice: Row
+    seed: int
+    graphs: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What the cell is called in the result store."""
+        return " | ".join([self.column.label, described(self.model, self.choice), f"seed {self.seed}"])
+
+    @property
+    def settings(self) -> Settings:
+        """The column's settings with those of the choice."""
+        chosen = {name[2:].replace("-", "_"): value for name, value in self.choice.items() if name.startswith("--")}
+        known = [setting.name for setting in fields(Settings)]
+        for name in chosen:
+            if name not in known:
+                raise unknown("setting", f"--{name.replace('_', '-')}", [f"--{n.replace('_', '-')}" for n in known])
+        return replace(self.column.settings, seed=self.seed, **chosen)
+
+    @property
+    def hyperparameters(self) -> Row:
+        """The choice without the settings of the training."""
+        return {name: value for name, value in self.choice.items() if not name.startswith("--")}
+
+    @property
+    def request(self) -> Row:
+        """What is compared with a stored cell before that is used again."""
+        settings = {setting.name: getattr(self.settings, setting.name) for setting in fields(Settings)}
+        del settings["device"]
+        request = {"federation": self.column.federation, "model": self.model, "hyperparameters": self.hyperparameters}
+        return {**request, "settings": settings, "graphs": self.graphs}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure at one scale.
+
+    paper: what the paper prints, row label -> column label -> text. measures: what is shown of each column, see
+    `results.MEASURES`. accuracy: over all classes, or "task_accuracy", over those that the client has.
+    graphs: the rounds whose graphs are kept for the figures, in the cells of the first seed.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    methods: tuple[Method, ...]
+    seeds: tuple[int, ...] = (0, 1, 2)
+    tuning_seed: int = 100
+    measures: tuple[str, ...] = ("accuracy",)
+    accuracy: Literal["accuracy", "task_accuracy"] = "accuracy"
+    paper: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    graphs: tuple[int, ...] = ()
+    figures: Callable[[Results], dict[str, Figure]] | None = None
+
+    def __post_init__(self) -> None:
+        for what, labels in (
+            ("columns", [column.label for column in self.columns]),
+            ("methods", [method.label for method in self.methods]),
+        ):
+            if not labels or len(set(labels)) < len(labels):
+                raise InputError(f"experiment '{self.title}' has {what} {labels}, expected different ones; rename one")
+        if self.tuning_seed in self.seeds or not self.seeds:
+            raise InputError(
+                f"experiment '{self.title}' has seeds {self.seeds} and tuning seed {self.tuning_seed}, expected at "
+                "least one seed and another for tuning"
+            )
+
+    def tuning(self) -> Iterator[Cell]:
+        """The cells that only choose between candidates."""
+        for column in self.columns:
+            for method in self.methods:
+                if len(method.candidates) > 1:
+                    yield from (self.cell(column, method, choice, self.tuning_seed) for choice in method.candidates)
+
+    def cells(self, chosen: Callable[[Column, Method], Row]) -> Iterator[Cell]:
+        """The cells of the table, with the chosen candidates; cells that two rows share come once."""
+        seen = set()
+        for column in self.columns:
+            for seed in self.seeds:
+                for method in self.methods:
+                    cell = self.cell(column, method, chosen(column, method), seed)
+                    if cell.key not in seen:
+                        seen.add(cell.key)
+                        yield cell
+
+    def cell(self, column: Column, method: Method, choice: Row, seed: int) -> Cell:
+        """The cell of a row, a column and a seed."""
+        return Cell(column, method.model, choice, seed, self.graphs if seed == self.seeds[0] else ())
+
+
+def described(model: str, choice: Mapping[str, Any]) -> str:
+    """A model and its choice as on the command line."""
+    words = [f"{name} {value}" if name.startswith("--") else f"{name}={value}" for name, value in choice.items()]
+    return " ".join([model, *words])
+
+
+def at_scale(scale: str, **values: Any) -> Any:
+    """The value for a scale, given by name: at_scale(scale, smoke=..., small=..., paper=...)."""
+    if scale not in values:
+        raise unknown("scale", scale, values)
+    return values[scale]

@@ -1,0 +1,185 @@
+"""Figures of experiments, as in the papers, from the result store; readable in grey and for the colour-blind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from scool_ppl.charts import draw_weights_over_rounds, new_figure
+from scool_ppl.errors import RunError
+from scool_ppl.graph import CooperationGraph
+from scool_ppl.peers import Peers
+from scool_ppl.records import Row
+from scool_ppl.reproduce.experiment import Column, Method
+from scool_ppl.reproduce.results import Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LineStyle = str | tuple[int, tuple[int, ...]]
+
+STYLES: tuple[tuple[str, LineStyle, str], ...] = (
+    ("#0072b2", "-", "o"),
+    ("#d55e00", "--", "s"),
+    ("#000000", ":", "^"),
+    ("#009e73", "-.", "D"),
+    ("#cc79a7", (0, (5, 1, 1, 1)), "v"),
+    ("#56b4e9", (0, (1, 1)), "P"),
+    ("#e69f00", (0, (8, 2)), "X"),
+)
+"""Colour, line and marker of the series: different in each, so that none is needed."""
+
+Series = Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]]
+"""Label -> (places on the x axis, values by seed and place)."""
+
+
+def panels(titles: Sequence[str], size: tuple[float, float] = (3.8, 3.1)) -> tuple[Figure, list[Axes]]:
+    """A row of axes with titles."""
+    figure = new_figure((size[0] * len(titles), size[1]))
+    axes = list(figure.subplots(1, len(titles), squeeze=False)[0])
+    for ax, title in zip(axes, titles, strict=True):
+        ax.set_title(title, fontsize=10)
+    return figure, axes
+
+
+def draw_series(ax: Axes, series: Series, *, xlabel: str, ylabel: str) -> Axes:
+    """Lines of means with bands of one standard deviation over the seeds, and a legend."""
+    for (label, (places, seeds)), (colour, line, marker) in zip(series.items(), STYLES, strict=False):
+        values = np.array(seeds, dtype=float)
+        mean, spread = values.mean(0), values.std(0)
+        every = max(1, len(places) // 8)
+        ax.plot(places, mean, color=colour, linestyle=line, marker=marker, markevery=every, markersize=5, label=label)
+        ax.fill_between(places, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.grid(alpha=0.3, linewidth=0.5)
+    if series:
+        ax.legend(fontsize=8)
+    return ax
+
+
+def curves(results: Results, name: str, ylabel: str, methods: Sequence[Method] | None = None) -> Figure:
+    """A curve of the history ("l1", "accuracy", ...) over the rounds, a panel a column."""
+    experiment = results.experiment
+    figure, axes = panels([column.label for column in experiment.columns])
+    for ax, column in zip(axes, experiment.columns, strict=True):
+        series = {}
+        for method in methods or experiment.methods:
+            histories = [record["history"] for record in results.records(column, method)]
+            if None not in histories[0][name]:
+                series[method.label] = (histories[0]["round"], [history[name] for history in histories])
+        draw_series(ax, series, xlabel="round", ylabel=ylabel)
+    return figure
+
+
+def against(results: Results, place: Callable[[Method], tuple[str, float]], xlabel: str, ylabel: str) -> Figure:
+    """Accuracy in percent against a number that methods of one series differ in; `place` gives series and number."""
+    experiment = results.experiment
+    figure, axes = panels([column.label for column in experiment.columns])
+    for ax, column in zip(axes, experiment.columns, strict=True):
+        points: dict[str, dict[float, list[float]]] = {}
+        for method in experiment.methods:
+            label, x = place(method)
+            values = results.values(column, method, "accuracy") or []
+            points.setdefault(label, {})[x] = [100 * value for value in values]
+        series = {
+            label: (sorted(at), list(zip(*(at[x] for x in sorted(at)), strict=True))) for label, at in points.items()
+        }
+        draw_series(ax, series, xlabel=xlabel, ylabel=ylabel)
+        ax.set_xticks(sorted({x for at in points.values() for x in at}))
+    return figure
+
+
+def weights_over_rounds(results: Results) -> dict[str, Figure]:
+    """The graphs of the kept rounds beside the truth: a figure for each column and method, named after them."""
+    figures: dict[str, Any] = {}
+    for column in results.experiment.columns:
+        for method in results.experiment.methods:
+            kept = kept_graphs(results, column, method)
+            truth = None if kept["truth"] is None else torch.tensor(kept["truth"], dtype=torch.float64)
+            figure = draw_weights_over_rounds(graphs(kept), truth=truth)
+            figure.suptitle(f"{method.label}; {column.label}", fontsize=10)
+            figures[_slug(f"{method.label} {column.label}")] = figure
+    return figures
+
+
+def weights_of_client(results: Results, client: int = 0) -> Figure:
+    """Whom one client learns from over the kept rounds (FedeRiCo, Fig. 3): a line a sender, a panel a method."""
+    column = results.experiment.columns[0]
+    methods = results.experiment.methods
+    figure, axes = panels([method.label for method in methods])
+    for ax, method in zip(axes, methods, strict=True):
+        kept = kept_graphs(results, column, method)
+        found = graphs(kept)
+        groups = kept["groups"] or [0] * found[next(iter(found))].num_clients
+        rows = torch.stack([graph.dense()[client] for graph in found.values()])
+        shown = set()
+        for sender in sorted(range(len(groups)), key=lambda j: (groups[j] == groups[client], j == client)):
+            kind = (
+                "itself" if sender == client else "same group" if groups[sender] == groups[client] else "other groups"
+            )
+            colour, line, marker = STYLES[("same group", "other groups", "itself").index(kind)]
+            label = None if kind in shown else kind
+            shown.add(kind)
+            ax.plot(
+                list(found), rows[:, sender], color=colour, linestyle=line, marker=marker, markersize=3, label=label
+            )
+        ax.set(xlabel="round", ylabel=f"weights of client {client}")
+        ax.grid(alpha=0.3, linewidth=0.5)
+        ax.legend(fontsize=8)
+    return figure
+
+
+def weight_by_shared_classes(results: Results) -> Figure:
+    """Weights of the last kept round against the number of classes that two clients share (L2C, Fig. 7)."""
+    experiment = results.experiment
+    figure, axes = panels([column.label for column in experiment.columns])
+    for ax, column in zip(axes, experiment.columns, strict=True):
+        for method, (colour, line, marker) in zip(experiment.methods, STYLES, strict=False):
+            kept = kept_graphs(results, column, method)
+            classes = [set(own) for own in kept["classes"]]
+            shared = torch.tensor([[len(one & other) for other in classes] for one in classes])
+            weights = list(graphs(kept).values())[-1].dense()
+            others = ~torch.eye(len(classes), dtype=torch.bool)
+            numbers = shared[others].unique()
+            chosen = [weights[others & (shared == number)] for number in numbers]
+            mean = torch.stack([some.mean() for some in chosen])
+            spread = torch.stack([some.std(unbiased=False) for some in chosen])
+            style: dict[str, Any] = {"color": colour, "linestyle": line, "marker": marker, "markersize": 5}
+            ax.errorbar(numbers, mean, spread, label=method.label, capsize=3, **style)
+            ax.set_xticks(numbers.tolist())
+        ax.set(xlabel="classes that two clients share", ylabel="cooperation weight")
+        ax.grid(alpha=0.3, linewidth=0.5)
+        ax.legend(fontsize=8)
+    return figure
+
+
+def kept_graphs(results: Results, column: Column, method: Method) -> Row:
+    """The graphs that the cell of the first seed kept."""
+    kept: Row | None = results.records(column, method)[0]["graphs"]
+    if kept is None:
+        raise RunError(f"'{method.label}' kept no graphs; name the rounds in Experiment(graphs=...)")
+    return kept
+
+
+def graphs(kept: Row) -> dict[int, CooperationGraph]:
+    """The kept graphs by round."""
+    found = {}
+    for round, rows in kept["weights"].items():
+        weights = torch.tensor(rows, dtype=torch.float64)
+        found[int(round)] = CooperationGraph(
+            weights=weights,
+            names=tuple(f"client {client}" for client in range(len(weights))),
+            peers=Peers.everybody(len(weights), includes_self=bool(weights.diagonal().any())),
+            kind=kept["kind"],
+            groups=None if kept["groups"] is None else tuple(kept["groups"]),
+        )
+    return found
+
+
+def _slug(text: str) -> str:
+    """A text as part of a file's name."""
+    return "-".join("".join(letter if letter.isalnum() else " " for letter in text.lower()).split())

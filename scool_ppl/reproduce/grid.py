@@ -1,0 +1,88 @@
+"""Fills the result store of an experiment, cell by cell, in this process or in several."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from scool_ppl.errors import InputError
+from scool_ppl.records import Row
+from scool_ppl.reproduce.cells import run_cell
+from scool_ppl.reproduce.experiment import Cell, Experiment
+from scool_ppl.reproduce.results import Results
+from scool_ppl.reproduce.store import Store
+
+Runner = Callable[[Cell], Row]
+
+
+def reproduce(
+    experiment: Experiment,
+    store: Store,
+    *,
+    data_root: Path | None = None,
+    device: str = "cpu",
+    download: bool = False,
+    jobs: int = 1,
+    progress: bool = True,
+) -> Results:
+    """Run what is missing: first the candidates under the tuning seed, then the table; what is stored is kept."""
+    if jobs < 1:
+        raise InputError(f"jobs is {jobs}, expected at least 1")
+    results = Results(experiment, store)
+    run = partial(run_cell, data_root=data_root, device=device, download=download)
+    _fill(experiment.tuning(), store, run, jobs, "tuning" if progress else None)
+    _fill(experiment.cells(results.chosen), store, run, jobs, "cells" if progress else None)
+    return results
+
+
+def _fill(cells: Iterable[Cell], store: Store, run: Runner, jobs: int, title: str | None) -> None:
+    missing = [cell for cell in cells if store.get(cell) is None]
+    with _bar(title, len(missing)) as report:
+        for cell, record in _run_all(missing, run, jobs):
+            store.put(cell, record)
+            report(cell.key)
+
+
+def _run_all(cells: list[Cell], run: Runner, jobs: int) -> Iterator[tuple[Cell, Row]]:
+    if jobs == 1 or len(cells) < 2:
+        for cell in cells:
+            yield cell, run(cell)
+        return
+    # Fresh processes: a fork of one that runs threads may hang.
+    with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting = {pool.submit(run, cell): cell for cell in cells}
+        try:
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _bar(title: str | None, count: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar over cells on standard error, which says which one was done last."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[last]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=title is None or count == 0) as bar:
+        task = bar.add_task(title or "", total=count, last="")
+        yield lambda last: bar.update(task, advance=1, last=last)

@@ -1,0 +1,152 @@
+"""An experiment's tables as Markdown and CSV, from its store and nothing else."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from scool_ppl.reproduce.experiment import Column, Method, described
+from scool_ppl.reproduce.results import MEASURES, Results
+
+DETAILS = ("worst10", "task", "gain", "harmed", "mixed", "trained", "l1", "received", "seconds")
+"""What the second table shows."""
+
+_DEPLOYED = {
+    "chosen": "for each client whichever of its networks, after local training or after mixing, has the lower loss "
+    "on its own validation images",
+    "mixed": "the networks after mixing",
+    "trained": "the networks after local training",
+}
+
+
+def document(results: Results) -> str:
+    """The section of an experiment: what was run, our table beside the paper's, details, and the chosen candidates."""
+    experiment = results.experiment
+    seeds = len(experiment.seeds)
+    parts = [
+        f"Mean over clients{f', ± standard deviation over {seeds} seeds' if seeds > 1 else ', one seed'}; "
+        + _counted(results),
+        markdown(*main_table(results)),
+        "Federations: "
+        + "; ".join(f"*{column.label}* `{column.federation}`, {training(column)}" for column in experiment.columns)
+        + ".",
+    ]
+    parts += [f"Details, *{column.label}*:\n\n{details(results, column)}" for column in experiment.columns]
+    return "\n\n".join(part for part in [*parts, choices(results)] if part) + "\n"
+
+
+def training(column: Column) -> str:
+    """How the clients of a column train, in words."""
+    own = column.settings
+    steps = f"{own.local_steps} steps" if own.local_steps else f"{own.local_epochs} epochs"
+    network = own.network if own.width is None else f"{own.network} of width {own.width:g}"
+    return (
+        f"{own.rounds} rounds of {steps} (the first {own.warmup_epochs} epochs), network {network}, SGD at "
+        f"{own.learning_rate:g}, batches of {own.batch_size}"
+    )
+
+
+def main_table(results: Results) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: for each column and measure what the paper prints, where it does, and what was measured."""
+    experiment = results.experiment
+    heads, body = ["method"], [[method.label] for method in experiment.methods]
+    for column in experiment.columns:
+        for measure in experiment.measures:
+            label = head(results, column, measure)
+            printed = [experiment.paper.get(method.label, {}).get(label) for method in experiment.methods]
+            if any(printed):
+                heads.append(f"{label}, paper")
+                for row, text in zip(body, printed, strict=True):
+                    row.append(text or "-")
+            heads.append(f"{label}, here" if any(printed) else label)
+            for row, method in zip(body, experiment.methods, strict=True):
+                row.append(cell(results, column, method, measure))
+    return heads, body
+
+
+def head(results: Results, column: Column, measure: str) -> str:
+    """The head of a column: its label, its measure, or both where there are several."""
+    experiment, title = results.experiment, MEASURES[measure].title
+    if len(experiment.measures) == 1:
+        return column.label
+    return title if len(experiment.columns) == 1 else f"{column.label}, {title}"
+
+
+def details(results: Results, column: Column) -> str:
+    """What else is known of a column's rows; measures that nobody has are left out."""
+    methods = results.experiment.methods
+    shown = {m: [cell(results, column, method, m) for method in methods] for m in DETAILS}
+    shown = {m: texts for m, texts in shown.items() if set(texts) != {"-"}}
+    rows = [[method.label, *(texts[i] for texts in shown.values())] for i, method in enumerate(methods)]
+    return markdown(["method", *(MEASURES[measure].title for measure in shown)], rows)
+
+
+def choices(results: Results) -> str:
+    """Which candidate was chosen where, and from which."""
+    experiment = results.experiment
+    rows = []
+    for method in experiment.methods:
+        if len(method.candidates) > 1:
+            candidates = ", ".join(f"`{described(method.model, choice)}`" for choice in method.candidates)
+            chosen = [f"`{described(method.model, results.chosen(column, method))}`" for column in experiment.columns]
+            rows.append([method.label, candidates, *chosen])
+    if not rows:
+        return ""
+    labels = [column.label for column in experiment.columns]
+    text = f"Chosen by validation accuracy under seed {experiment.tuning_seed}, which is in no table:"
+    return f"{text}\n\n{markdown(['method', 'candidates', *labels], rows)}"
+
+
+def clients_csv(results: Results) -> str:
+    """One row a client: accuracy and loss of its networks on test data."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    names = ("accuracy", "task_accuracy", "loss")
+    heads = [f"{name}_{when}" for when in ("mixed", "trained") for name in names]
+    writer.writerow(["column", "method", "choice", "seed", "client", "deployed_accuracy", *heads])
+    experiment = results.experiment
+    for column in experiment.columns:
+        for method in experiment.methods:
+            choice = described(method.model, results.chosen(column, method))
+            deployed = results.by_client(column, method)
+            for seed, record, counts in zip(experiment.seeds, results.records(column, method), deployed, strict=True):
+                tables = [record["test"][when][name] for when in ("mixed", "trained") for name in names]
+                for client, numbers in enumerate(zip(*tables, strict=True)):
+                    count = float(counts[client])
+                    shown = None if math.isnan(count) else count
+                    writer.writerow([column.label, method.label, choice, seed, client, shown, *numbers])
+    return file.getvalue()
+
+
+def cell(results: Results, column: Column, method: Method, measure: str) -> str:
+    """A measure as text: mean ± standard deviation over the seeds."""
+    values = results.values(column, method, measure)
+    if values is None:
+        return "-"
+    form = MEASURES[measure]
+    scaled = [value * form.scale for value in values]
+    text = f"{fmean(scaled):{'+' if form.signed else ''}.{form.digits}f}"
+    return f"{text} ± {stdev(scaled):.{form.digits}f}" if len(scaled) > 1 else text
+
+
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(heads) + " |", "| --- " * len(heads) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def _counted(results: Results) -> str:
+    """Which networks count for which rows."""
+    methods = results.experiment.methods
+    kinds = list(dict.fromkeys(method.deployed for method in methods))
+    if len(kinds) == 1:
+        return f"counted are {_DEPLOYED[kinds[0]]}."
+    rest = [
+        f"{_DEPLOYED[kind]} ({', '.join(method.label for method in methods if method.deployed == kind)})"
+        for kind in kinds
+        if kind != "chosen"
+    ]
+    return f"counted are {', '.join(rest)}; for the others, {_DEPLOYED['chosen']}."

@@ -1,0 +1,144 @@
+"""What the stored cells of an experiment say: chosen candidates, and measures by row and column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast, get_args
+
+import torch
+from torch import Tensor
+
+from scool_ppl.errors import RunError
+from scool_ppl.records import Row, against_local
+from scool_ppl.reproduce.experiment import Cell, Column, Deployed, Experiment, Method
+from scool_ppl.reproduce.store import Store
+
+
+class Measure(NamedTuple):
+    """A number of a table: how it is called and by what it is multiplied and rounded to be printed."""
+
+    title: str
+    scale: float = 100.0
+    digits: int = 1
+    signed: bool = False
+
+
+MEASURES: dict[str, Measure] = {
+    "accuracy": Measure("accuracy, %"),
+    "std": Measure("std over clients, %"),
+    "worst10": Measure("worst 10 %, %"),
+    "worst20": Measure("worst 20 %, %"),
+    "gain": Measure("gain over local, %", signed=True),
+    "harmed": Measure("clients harmed, %", digits=0),
+    "improved": Measure("clients improved, %", digits=0),
+    "task": Measure("on own classes, %"),
+    "mixed": Measure("after mixing, %"),
+    "trained": Measure("after local training, %"),
+    "loss": Measure("loss", 1.0, 3),
+    "l1": Measure("graph L1", 1.0, 2),
+    "ari": Measure("blocks ARI", 1.0, 2),
+    "received": Measure("MB received a round", 1e-6, 2),
+    "seconds": Measure("seconds", 1.0, 0),
+}
+
+
+class Results:
+    """The cells of an experiment in its store."""
+
+    def __init__(self, experiment: Experiment, store: Store) -> None:
+        self.experiment, self.store = experiment, store
+
+    def chosen(self, column: Column, method: Method) -> Row:
+        """The candidate of the best validation accuracy under the tuning seed; the first of equals."""
+        if len(method.candidates) == 1:
+            return method.candidates[0]
+        tried = [
+            self.experiment.cell(column, method, choice, self.experiment.tuning_seed) for choice in method.candidates
+        ]
+        scores = [self.validated(method, self.record(cell)) for cell in tried]
+        return method.candidates[max(range(len(scores)), key=lambda i: scores[i])]
+
+    def validated(self, method: Method, record: Row) -> float:
+        """Mean validation accuracy of the networks that count; what they do on test data is not looked at."""
+        if record["validation"] is None:
+            raise RunError("a federation has no validation images to choose by; give it validation=0.2")
+        return float(self._deployed(method, record, "validation", self.experiment.accuracy).nanmean())
+
+    def record(self, cell: Cell) -> Row:
+        """The numbers of a cell."""
+        record = self.store.get(cell)
+        if record is None:
+            raise RunError(f"cell '{cell.key}' is missing in {self.store.path.name}; run `scool reproduce` to fill it")
+        return record
+
+    def records(self, column: Column, method: Method) -> list[Row]:
+        """The numbers of a row and column, one a seed."""
+        choice = self.chosen(column, method)
+        experiment = self.experiment
+        return [self.record(experiment.cell(column, method, choice, seed)) for seed in experiment.seeds]
+
+    def by_client(self, column: Column, method: Method, name: str | None = None) -> list[Tensor]:
+        """Test accuracy (K,) or `loss` of the networks that count, one a seed."""
+        name = name or self.experiment.accuracy
+        return [self._deployed(method, record, "test", name) for record in self.records(column, method)]
+
+    def values(self, column: Column, method: Method, measure: str) -> list[float] | None:
+        """A measure, one number a seed; None where it is undefined."""
+        if measure in ("l1", "ari"):
+            found = [record["graph"][measure] for record in self.records(column, method)]
+            return None if None in found else found
+        if measure == "received":
+            return [record["history"]["received"][-1] for record in self.records(column, method)]
+        if measure == "seconds":
+            return [sum(record["seconds"].values()) for record in self.records(column, method)]
+        if measure in ("gain", "harmed", "improved"):
+            return self._against_local(column, method, measure)
+        if measure in get_args(Deployed):
+            as_is = Method(method.label, method.model, (self.chosen(column, method),), cast(Deployed, measure))
+            return self.values(column, as_is, "accuracy")
+        summary, name = _SUMMARIES.get(measure, _mean), {"loss": "loss", "task": "task_accuracy"}.get(measure)
+        return [summary(each) for each in self.by_client(column, method, name)]
+
+    def _against_local(self, column: Column, method: Method, measure: str) -> list[float] | None:
+        local = next((row for row in self.experiment.methods if row.model == "local"), None)
+        if local is None:
+            return None
+        pairs = zip(self.by_client(column, method), self.by_client(column, local), strict=True)
+        if measure == "improved":
+            return [float((own > other).double().mean()) for own, other in pairs]
+        name = {"gain": "gain_over_local", "harmed": "harmed"}[measure]
+        return [against_local(own, other)[name] for own, other in pairs]
+
+    def _deployed(self, method: Method, record: Row, split: str, name: str) -> Tensor:
+        """(K,) of a split for the networks that count."""
+        mixed, trained = (_tensor(record[split][when][name]) for when in ("mixed", "trained"))
+        if method.deployed == "mixed" or (method.deployed == "chosen" and record["validation"] is None):
+            return mixed
+        if method.deployed == "trained":
+            return trained
+        before, after = (_tensor(record["validation"][when]["loss"]) for when in ("mixed", "trained"))
+        return torch.where(after < before, trained, mixed)
+
+
+def _tensor(values: Sequence[Any]) -> Tensor:
+    return torch.tensor([math.nan if value is None else value for value in values], dtype=torch.float64)
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.nanmean())
+
+
+def _std(values: Tensor) -> float:
+    return float(values[values.isfinite()].std(unbiased=False))
+
+
+def _worst(share: float) -> Callable[[Tensor], float]:
+    def mean_of_worst(values: Tensor) -> float:
+        values = values[values.isfinite()]
+        return float(values.sort().values[: max(1, math.ceil(share * len(values)))].mean())
+
+    return mean_of_worst
+
+
+_SUMMARIES: dict[str, Callable[[Tensor], float]] = {"std": _std, "worst10": _worst(0.1), "worst20": _worst(0.2)}

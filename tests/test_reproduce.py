@@ -1,0 +1,243 @@
+"""Experiments: the grid, the result store, tables that come only from it, and every file of experiments/."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+
+import pytest
+
+from scool_ppl.cli import main
+from scool_ppl.errors import InputError, RunError
+from scool_ppl.reproduce import (
+    SCALES,
+    Column,
+    Experiment,
+    Method,
+    Results,
+    Store,
+    experiment_names,
+    experiment_title,
+    load_experiment,
+    reproduce,
+)
+from scool_ppl.reproduce.cells import run_cell
+from scool_ppl.reproduce.render import clients_csv, document, main_table
+from scool_ppl.reproduce.scales import SMOKE
+from scool_ppl.zoo import load_model
+
+COLUMN = Column("tiny", "permuted:digits:clients=4,groups=2,train=20", SMOKE)
+LOCAL, SBM = Method("Local", "local"), Method("SBM", "scool_sbm", ({}, {"n_eff": 2.0}))
+
+
+def tiny(**changes):
+    values = {"title": "A tiny one", "columns": (COLUMN,), "methods": (LOCAL, SBM), "seeds": (0, 1)}
+    return Experiment(**{**values, **changes})
+
+
+def record(mixed, trained, *, validation=None, losses=((1.0, 1.0), (1.0, 1.0))):
+    """A stored cell of two clients: test accuracies, validation accuracies, validation losses (mixed, trained)."""
+
+    def split(accuracies):
+        return {
+            when: {"accuracy": list(own), "task_accuracy": list(own), "loss": list(loss)}
+            for when, own, loss in zip(("mixed", "trained"), accuracies, losses, strict=True)
+        }
+
+    return {"test": split((mixed, trained)), "validation": split(validation or (mixed, trained))}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("store") / "tiny.json")
+    return reproduce(tiny(graphs=(2,)), store, progress=False)
+
+
+def without_times(store: Store) -> dict:
+    return {key: {k: v for k, v in cell.items() if k != "seconds"} for key, cell in store.records.items()}
+
+
+def test_the_grid_runs_the_candidates_once_and_the_chosen_ones_for_every_seed(finished):
+    keys = set(finished.store.records)
+    chosen = "scool_sbm" if finished.chosen(COLUMN, SBM) == {} else "scool_sbm n_eff=2.0"
+    assert keys == {
+        "tiny | scool_sbm | seed 100",
+        "tiny | scool_sbm n_eff=2.0 | seed 100",
+        *(f"tiny | {model} | seed {seed}" for model in ("local", chosen) for seed in (0, 1)),
+    }
+
+
+def test_a_deleted_cell_comes_back_with_the_same_numbers(finished, tmp_path):
+    path = tmp_path / "tiny.json"
+    path.write_text(finished.store.path.read_text())
+    before = without_times(Store(path))
+    content = json.loads(path.read_text())
+    del content["tiny | local | seed 1"]
+    path.write_text(json.dumps(content))
+    again = reproduce(finished.experiment, Store(path), progress=False)
+    assert without_times(again.store) == before
+    assert without_times(Store(path)) == before
+
+
+def test_what_is_stored_is_not_run_again(finished, monkeypatch):
+    monkeypatch.setattr("scool_ppl.reproduce.grid.run_cell", lambda *_, **__: pytest.fail("ran a stored cell"))
+    reproduce(finished.experiment, Store(finished.store.path), progress=False)
+
+
+def test_a_changed_request_is_run_again(finished):
+    changed = Column("tiny", COLUMN.federation, SMOKE.__class__(rounds=3, warmup_epochs=1, executor="stacked"))
+    cell = tiny(columns=(changed,)).cell(changed, LOCAL, {}, 0)
+    assert cell.key in finished.store.records
+    assert finished.store.get(cell) is None
+
+
+@pytest.mark.slow
+def test_cells_in_other_processes_give_the_same_numbers(finished, tmp_path):
+    again = reproduce(finished.experiment, Store(tmp_path / "tiny.json"), jobs=2, progress=False)
+    assert without_times(again.store) == without_times(finished.store)
+
+
+def test_a_cell_is_what_the_command_line_gives(finished, tmp_path):
+    main_arguments = "fit local --federation permuted:digits:clients=4,groups=2,train=20 --rounds 2 --warmup-epochs 3"
+    with pytest.raises(SystemExit):
+        main([*main_arguments.split(), "--local-epochs", "1", "--executor", "stacked", "--out", str(tmp_path / "run")])
+    row = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[-1])
+    stored = finished.records(COLUMN, LOCAL)[0]
+    assert statistics.fmean(stored["test"]["mixed"]["accuracy"]) == pytest.approx(row["accuracy"]["mean"], abs=1e-5)
+
+
+def test_the_choice_looks_at_validation_and_not_at_test(tmp_path):
+    experiment, store = tiny(seeds=(0,)), Store(tmp_path / "s.json")
+    first, second = SBM.candidates
+    for choice, test, validation in ((first, (0.9, 0.9), (0.5, 0.5)), (second, (0.1, 0.1), (0.6, 0.6))):
+        store.put(experiment.cell(COLUMN, SBM, choice, 100), record(test, test, validation=(validation, validation)))
+    assert Results(experiment, store).chosen(COLUMN, SBM) == second
+
+
+@pytest.mark.parametrize(("deployed", "expected"), [("mixed", 0.5), ("trained", 0.3), ("chosen", 0.7)])
+def test_the_network_that_counts(tmp_path, deployed, expected):
+    method = Method("Local", "local", deployed=deployed)
+    experiment, store = tiny(methods=(method,), seeds=(0,)), Store(tmp_path / "s.json")
+    losses = ((1.0, 3.0), (2.0, 2.0))  # the first client does better mixed, the second trained
+    store.put(experiment.cell(COLUMN, method, {}, 0), record((0.8, 0.2), (0.0, 0.6), losses=losses))
+    assert Results(experiment, store).values(COLUMN, method, "accuracy") == [pytest.approx(expected)]
+
+
+def test_measures_against_local_and_spread(tmp_path):
+    method = Method("Fixed", "oracle")
+    experiment, store = tiny(methods=(LOCAL, method), seeds=(0,)), Store(tmp_path / "s.json")
+    store.put(experiment.cell(COLUMN, LOCAL, {}, 0), record((0.5, 0.5), (0.5, 0.5)))
+    store.put(experiment.cell(COLUMN, method, {}, 0), record((0.9, 0.4), (0.9, 0.4)))
+    results = Results(experiment, store)
+    wanted = {
+        "accuracy": 0.65,
+        "gain": 0.15,
+        "harmed": 0.5,
+        "improved": 0.5,
+        "worst10": 0.4,
+        "worst20": 0.4,
+        "std": 0.25,
+    }
+    for measure, value in wanted.items():
+        assert results.values(COLUMN, method, measure) == [pytest.approx(value)], measure
+    assert main_table(results) == (["method", "tiny"], [["Local", "50.0"], ["Fixed", "65.0"]])
+
+
+def test_a_table_of_an_incomplete_store_says_which_cell_is_missing(tmp_path):
+    results = Results(tiny(), Store(tmp_path / "s.json"))
+    with pytest.raises(RunError, match=r"tiny \| local \| seed 0. is missing"):
+        document(results)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "{"])
+def test_a_damaged_store_is_refused_and_kept(tmp_path, content):
+    path = tmp_path / "s.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=r"s\.json"):
+        Store(path)
+    assert path.read_text() == content
+
+
+def test_the_clients_table_has_a_row_a_client_and_seed(finished):
+    rows = list(csv.DictReader(io.StringIO(clients_csv(finished))))
+    assert len(rows) == 2 * 2 * 4
+    first = finished.records(COLUMN, LOCAL)[0]["test"]["trained"]["loss"][3]
+    assert float(rows[3]["loss_trained"]) == first
+
+
+def test_settings_are_part_of_a_choice_and_unknown_ones_are_named():
+    cell = tiny().cell(COLUMN, LOCAL, {"--learning-rate": 0.3}, 7)
+    assert (cell.settings.learning_rate, cell.settings.seed, cell.hyperparameters) == (0.3, 7, {})
+    with pytest.raises(InputError, match="did you mean '--learning-rate'"):
+        _ = tiny().cell(COLUMN, LOCAL, {"--learning-rat": 0.3}, 7).settings
+
+
+@pytest.mark.parametrize("changes", [{"methods": (LOCAL, LOCAL)}, {"columns": ()}, {"seeds": ()}, {"seeds": (100,)}])
+def test_an_impossible_experiment_is_refused(changes):
+    with pytest.raises(InputError, match="A tiny one"):
+        tiny(**changes)
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiment_runs_at_smoke_scale(name, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", name, "--out", str(tmp_path), "--quiet"])
+    assert end.value.code == 0
+    table = (tmp_path / f"{name}-smoke.md").read_text()
+    assert "| method |" in table
+    assert "nan" not in table
+    assert all((tmp_path / line).exists() for line in capsys.readouterr().out.split() if line.endswith(".png"))
+    pictures = load_experiment(name, "smoke").figures is not None
+    assert bool(list(tmp_path.glob("*.png"))) == pictures
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiment_can_be_built_at_every_scale(name, scale):
+    experiment = load_experiment(name, scale)
+    assert experiment_title(name)
+    assert scale == "smoke" or len(experiment.seeds) >= 3
+    known = {method.label for method in experiment.methods}
+    assert set(experiment.paper) <= known
+    for cell in [*experiment.tuning(), *experiment.cells(lambda _, method: method.candidates[-1])]:
+        assert cell.settings.seed == cell.seed
+        assert json.dumps(cell.request)
+    efforts = {len(method.candidates) for method in experiment.methods}
+    assert len(efforts) == 1, "every method has the same number of candidates"
+    for method in experiment.methods:
+        for choice in method.candidates:
+            own = experiment.cell(experiment.columns[0], method, choice, 0).hyperparameters
+            assert (
+                load_model(method.model, 20, truth=_ring(20), **own)
+                if method.model == "oracle"
+                else load_model(method.model, 20, **own)
+            )
+
+
+def _ring(size):
+    import torch
+
+    return torch.eye(size).roll(1, 0)
+
+
+def test_a_cell_names_what_cannot_be_run():
+    with pytest.raises(InputError, match="unknown model"):
+        run_cell(tiny().cell(COLUMN, Method("x", "scool_sbn"), {}, 0))
+
+
+def test_the_command_lists_experiments_and_refuses_unknown_ones(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        main(["reproduce"])
+    listing = capsys.readouterr().out
+    assert all(name in listing for name in experiment_names())
+    for arguments, words in (
+        (["scool_tabel2"], "did you mean 'scool_table2'"),
+        (["scool_table2", "--scale", "huge"], "unknown scale 'huge'"),
+        (["scool_table2", "--jobs", "0"], "jobs is 0"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            main(["reproduce", *arguments, "--out", str(tmp_path / "out")])
+        assert end.value.code == 2
+        assert words in capsys.readouterr().err
