@@ -15,7 +15,7 @@ def experiment(scale: str) -> Experiment:
     dataset, size, settings = at_scale(
         scale,
         smoke=("digits", "train=40", SMOKE),
-        small=("mnist", "train=50", SMALL_MLP),
+        small=("mnist", "train=50,test=1000", SMALL_MLP),
         paper=("cifar10", "train=625", Settings(rounds=150, local_epochs=1, warmup_epochs=1, batch_size=50)),
     )
     return Experiment(

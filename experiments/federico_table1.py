@@ -4,7 +4,7 @@ from scool_ppl.reproduce import Column, Experiment, Method, at_scale
 from scool_ppl.reproduce.scales import SMALL_CNN, SMOKE
 from scool_ppl.workflow import Settings
 
-RATES = ({}, {"--learning-rate": 0.05}, {"--learning-rate": 0.2})
+RATES = ({"--learning-rate": 0.02}, {"--learning-rate": 0.05}, {"--learning-rate": 0.1})
 METHODS = (
     Method("FedAvg", "fedavg", RATES, deployed="mixed"),
     Method("FedAvg+", "fedavg", RATES, deployed="trained"),
@@ -27,7 +27,7 @@ def experiment(scale: str) -> Experiment:
     dataset, size, settings = at_scale(
         scale,
         smoke=("digits", "train=40", SMOKE),
-        small=("cifar10", "train=200", SMALL_CNN),
+        small=("cifar10", "train=200,test=1000", SMALL_CNN),
         paper=("cifar10", "train=625", Settings(rounds=150, local_epochs=1, warmup_epochs=1, batch_size=50)),
     )
     labels = [f"{number} distributions" for number in (2, 3, 4)]

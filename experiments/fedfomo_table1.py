@@ -24,7 +24,7 @@ def experiment(scale: str) -> Experiment:
     sizes = at_scale(
         scale,
         smoke={"digits": ("train=30", SMOKE)},
-        small={"mnist": ("train=100", SMALL_MLP), "cifar10": ("train=100", SMALL_CNN)},
+        small={"mnist": ("train=100,test=1000", SMALL_MLP), "cifar10": ("train=100,test=1000", SMALL_CNN)},
         paper={
             "mnist": ("train=none", Settings(warmup_epochs=5, learning_rate=0.01)),
             "cifar10": ("train=none", Settings(warmup_epochs=5)),

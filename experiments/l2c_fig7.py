@@ -16,7 +16,7 @@ def experiment(scale: str) -> Experiment:
     dataset, size, settings = at_scale(
         scale,
         smoke=("digits", "clients=10,train=30,classes=5", SMOKE),
-        small=("mnist", "clients=20,train=100,classes=5", SMALL_MLP),
+        small=("mnist", "clients=20,train=100,test=1000,classes=5", SMALL_MLP),
         paper=("cifar100", "clients=100,classes=10", Settings(rounds=100, warmup_epochs=5, learning_rate=0.01)),
     )
     return Experiment(

@@ -29,7 +29,7 @@ def experiment(scale: str) -> Experiment:
     dataset, size, settings = at_scale(
         scale,
         smoke=("digits", "clients=10,train=30", SMOKE),
-        small=("cifar10", "clients=20,train=100", SMALL_CNN),
+        small=("cifar10", "clients=20,train=100,test=1000", SMALL_CNN),
         paper=("cifar10", "clients=100", Settings(rounds=100, warmup_epochs=5, learning_rate=0.01)),
     )
     return Experiment(

@@ -11,7 +11,7 @@ def experiment(scale: str) -> Experiment:
     dataset, size, settings, rounds = at_scale(
         scale,
         smoke=("digits", "clients=10,train=30", SMOKE, (1, 2)),
-        small=("mnist", "clients=30,train=50", SMALL_MLP, (1, 2, 5, 10, 20)),
+        small=("mnist", "clients=30,train=50,test=1000", SMALL_MLP, (1, 2, 5, 10, 20)),
         paper=(
             "cifar10",
             "clients=100",

@@ -11,7 +11,7 @@ def experiment(scale: str) -> Experiment:
     dataset, size, settings = at_scale(
         scale,
         smoke=("digits", "clients=10,train=30", SMOKE),
-        small=("mnist", "clients=50,train=50", SMALL_MLP),
+        small=("mnist", "clients=50,train=50,test=1000", SMALL_MLP),
         paper=("cifar10", "clients=100", Settings(rounds=20, warmup_epochs=5, learning_rate=0.01)),
     )
     return Experiment(

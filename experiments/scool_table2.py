@@ -1,11 +1,13 @@
 """SCooL, Table 2: accuracy of personalised models, two kinds of non-IID tasks."""
 
 from scool_ppl.reproduce import Column, Experiment, Method, at_scale
+from scool_ppl.reproduce.scales import SMALL_CNN, SMALL_MLP, SMOKE
 from scool_ppl.workflow import Settings
 
+RATES = ({"--learning-rate": 0.02}, {"--learning-rate": 0.05}, {"--learning-rate": 0.1})
 METHODS = (
-    Method("Local SGD only", "local", ({}, {"--learning-rate": 0.05}, {"--learning-rate": 0.2})),
-    Method("FedAvg", "fedavg", ({}, {"--learning-rate": 0.05}, {"--learning-rate": 0.2}), deployed="mixed"),
+    Method("Local SGD only", "local", RATES),
+    Method("FedAvg", "fedavg", RATES, deployed="mixed"),
     Method("FedFomo", "fedfomo", ({}, {"count": 10}, {"fallback": "trained"})),
     Method("Ditto", "ditto", ({"strength": 1.0}, {"strength": 0.1}, {"strength": 0.01})),
     Method("D-PSGD", "dpsgd", ({}, {"topology": "group-ring"}, {"topology": "bipartite"})),
@@ -32,13 +34,10 @@ PAPER = {
 def experiment(scale: str) -> Experiment:
     sizes = at_scale(
         scale,
-        smoke={"digits": ("clients=10,train=30", Settings(rounds=2, warmup_epochs=3, local_epochs=1))},
+        smoke={"digits": ("clients=10,train=30", SMOKE)},
         small={
-            "mnist": ("clients=20,train=50", Settings(network="mlp", executor="stacked")),
-            "cifar10": (
-                "clients=20,train=100",
-                Settings(network="cnn", width=0.125, executor="loop", rounds=10, warmup_epochs=20),
-            ),
+            "mnist": ("clients=20,train=50,test=1000", SMALL_MLP),
+            "cifar10": ("clients=20,train=100,test=1000", SMALL_CNN),
         },
         paper={
             "cifar10": ("clients=100", Settings(rounds=100, warmup_epochs=5, learning_rate=0.01)),
