@@ -81,6 +81,26 @@ def membership(what: str, clients: int, groups: int) -> tuple[int, ...]:
     return tuple(client * groups // clients for client in range(clients))
 
 
+def exchange(groups: Sequence[int], generator: torch.Generator) -> list[int]:
+    """A random permutation in which nobody keeps its place and as few as possible get one of their own group. (K,)."""
+    count = len(groups)
+    sizes = torch.bincount(torch.tensor(groups))
+    order = torch.randperm(count, generator=generator)
+    order = order[torch.tensor(groups)[order].argsort(stable=True)]
+    # Sorted by group and moved on by the largest group, everyone lands in another group where that is possible.
+    largest = int(sizes.max())
+    target = [0] * count
+    for giver, taker in zip(order.tolist(), order.roll(largest if largest < count else 1).tolist(), strict=True):
+        target[taker] = giver
+    # That moves groups as a whole; exchanges that lose nothing mix them.
+    for a, b in torch.randint(count, (20 * count, 2), generator=generator).tolist():
+        before = (groups[a] == groups[target[a]]) + (groups[b] == groups[target[b]])
+        after = (groups[a] == groups[target[b]]) + (groups[b] == groups[target[a]])
+        if target[a] != b and target[b] != a and after <= before:
+            target[a], target[b] = target[b], target[a]
+    return target
+
+
 def mixed_rows(pool: Pool) -> Tensor:
     return torch.randperm(len(pool.train_labels), generator=pool.generator)
 
@@ -134,10 +154,19 @@ def partitioned(
     *,
     own_classes: bool = False,
     classes_of: Sequence[tuple[int, ...]] | None = None,
+    test_classes: Tensor | None = None,
     relabel: Tensor | None = None,
     groups: tuple[int, ...] | None = None,
 ) -> Partition:
-    """Keep a random part of every client's images for validation and give it its held-out images."""
+    """Keep a random part of every client's images for validation and give it its held-out images.
+
+    classes_of: the classes that each client is tested on, its own if own_classes, else all. test_classes: what stands
+    for the labels of the held-out images, (T,), e.g. their clusters.
+    """
+    kind, remedy = (
+        ("classes", "raise test or classes") if test_classes is None else ("cluster", "raise test, lower groups")
+    )
+    test_classes = pool.test_labels if test_classes is None else test_classes
     held_out = torch.arange(len(pool.test_labels))
     if test is not None:
         held_out = stratified(pool.test_labels, test, pool.generator)
@@ -147,13 +176,13 @@ def partitioned(
     if classes_of is not None:
         # One list per set of classes, not per client: with many clients the copies would outweigh the images.
         shared = {
-            classes: held_out[torch.isin(pool.test_labels[held_out], torch.tensor(classes))]
+            classes: held_out[torch.isin(test_classes[held_out], torch.tensor(classes))]
             for classes in dict.fromkeys(classes_of)
         }
         tests = [shared[classes] for classes in classes_of]
     for client, rows in enumerate(tests):
         if len(rows) == 0:
-            raise InputError(f"client {client} has no held-out image of its classes; raise test or classes")
+            raise InputError(f"client {client} has no held-out image of its {kind}; {remedy}")
     mixed = [rows[torch.randperm(len(rows), generator=pool.generator)] for rows in dealt]
     kept = [min(round(validation * len(rows)), len(rows) - 1) for rows in mixed]
     return Partition(

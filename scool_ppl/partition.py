@@ -3,7 +3,7 @@
 A recipe is one function ``recipe(pool, *, clients, train, validation, test, ...) -> Partition`` in `RECIPES`. All share
 clients: how many; train: images per client for training and validation together (None: as many as the pool gives);
 validation: the fraction of them kept for validation; test: how many held-out images are used (None: all of them).
-Members of a group are neighbours: client i of K is in group floor(i G / K).
+Members of a group are neighbours.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from scool_ppl.dealing import (
     Partition,
@@ -20,13 +19,12 @@ from scool_ppl.dealing import (
     check_request,
     deal,
     equal_share,
-    membership,
     mixed_rows,
     partitioned,
-    relabellings,
     whole,
 )
 from scool_ppl.errors import InputError
+from scool_ppl.partition_groups import disjoint, grouped, latent, permuted, shuffled_targets
 
 
 def iid(
@@ -120,77 +118,13 @@ def pathological(
     return partitioned(pool, deal(pool, counts), validation, test, own_classes=True)
 
 
-def grouped(
-    pool: Pool,
-    *,
-    clients: int = 20,
-    groups: int = 5,
-    classes: int = 2,
-    train: int | None = None,
-    validation: float = 0.2,
-    test: int | None = None,
-) -> Partition:
-    """Groups own disjoint sets of `classes` classes; a group's images, training and held-out, are those of its classes.
-
-    The training images are split inside the group.
-    """
-    check_request(pool, clients, train, validation, test)
-    member = membership("groups", clients, groups)
-    if classes < 1 or groups * classes > pool.num_classes:
-        raise InputError(
-            f"groups needs groups x classes = {groups} x {classes} different classes, the data has {pool.num_classes}; "
-            "lower groups or classes"
-        )
-    owned = torch.randperm(pool.num_classes, generator=pool.generator)[: groups * classes].view(groups, classes)
-    order, dealt = mixed_rows(pool), list[Tensor]()
-    for group in range(groups):
-        rows = order[torch.isin(pool.train_labels[order], owned[group])]
-        members = member.count(group)
-        share = equal_share(f"group {group} of groups", len(rows), members, train)
-        dealt += rows[: members * share].split(share)
-    classes_of = [tuple(owned[group].tolist()) for group in member]
-    return partitioned(pool, dealt, validation, test, classes_of=classes_of, groups=member)
-
-
-def permuted(
-    pool: Pool,
-    *,
-    clients: int = 20,
-    groups: int = 4,
-    train: int | None = None,
-    validation: float = 0.2,
-    test: int | None = None,
-    flip: int | None = None,
-    ragged: float = 0.0,
-) -> Partition:
-    """All classes for everyone, but every group calls them by its own permutation of the labels (CoBo, cross-silo).
-
-    flip: how many labels the groups permute, the same ones for all (None: every label); none of these keeps its place.
-    ragged: sizes are uniform between (1 - ragged) and (1 + ragged) times `train`.
-    """
-    check_request(pool, clients, train, validation, test)
-    member = membership("permuted", clients, groups)
-    if not 0 <= ragged < 1:
-        raise InputError(f"permuted has ragged={ragged}, expected a fraction from 0 to below 1")
-    flip = pool.num_classes if flip is None else flip
-    relabel = relabellings(groups, pool.num_classes, flip, pool.generator)[list(member)]
-    available = len(pool.train_labels)
-    size = train
-    if size is None:
-        size = int(equal_share("permuted", available, clients, None) / (1 + ragged))
-    low, high = max(1, math.ceil(size * (1 - ragged))), max(1, math.floor(size * (1 + ragged)))
-    sizes = torch.randint(low, high + 1, (clients,), generator=pool.generator)
-    if int(sizes.sum()) > available:
-        # Only now, so that a ragged draw that fits by luck is not refused.
-        equal_share("permuted", available, clients, math.ceil(int(sizes.sum()) / clients))
-    dealt = mixed_rows(pool)[: int(sizes.sum())].split(sizes.tolist())
-    return partitioned(pool, dealt, validation, test, relabel=relabel, groups=member)
-
-
 RECIPES: dict[str, Callable[..., Partition]] = {
     "iid": iid,
     "dirichlet": dirichlet,
     "pathological": pathological,
     "groups": grouped,
+    "disjoint": disjoint,
     "permuted": permuted,
+    "latent": latent,
+    "shuffled-targets": shuffled_targets,
 }

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from scool_ppl.dealing import Partition, Pool, stratified
+from scool_ppl.clusters import clusters
+from scool_ppl.dealing import Partition, Pool, exchange, stratified
 from scool_ppl.errors import InputError
 from scool_ppl.partition import RECIPES
 from scool_ppl.randomness import generator
@@ -57,8 +58,10 @@ def test_every_recipe_shares_the_pool_when_train_is_not_given(name: str) -> None
     partition = RECIPES[name](pool, clients=10, validation=0.0)
     assert all(len(rows) == 0 for rows in partition.validation)
     total = sum(len(rows) for rows in partition.train)
-    # Dirichlet leaves rows of the classes that few clients ask for; the others use all of a balanced pool.
-    assert total == 1000 if name != "dirichlet" else 500 < total <= 1000
+    # Dirichlet leaves rows of the classes that few clients ask for; a group that its clients do not divide leaves fewer
+    # rows than it has clients; the others use all of a balanced pool.
+    least = {"dirichlet": 500, "disjoint": 991, "latent": 991, "shuffled-targets": 991}.get(name, 1000)
+    assert least <= total <= 1000
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))
@@ -160,6 +163,175 @@ def test_groups_refuses_more_classes_than_there_are() -> None:
         RECIPES["groups"](make_pool(), groups=21)
     with pytest.raises(InputError, match="group 0 of groups needs 4 x 51 = 204 images, the pool has 200"):
         RECIPES["groups"](make_pool(), groups=5, train=51)
+
+
+def test_a_refused_size_of_a_group_fits_every_group_when_taken() -> None:
+    labels = torch.arange(3).repeat_interleave(torch.tensor([100, 10, 40]))
+    pool = make_pool(classes=3)._replace(train_labels=labels, train_inputs=torch.zeros(150, 16))
+    with pytest.raises(InputError, match=r"needs 2 x 20 = 40 images, the pool has 10; lower train \(train=5 fits\)"):
+        RECIPES["groups"](pool, clients=6, groups=3, classes=1, train=20)
+    assert counts(pool, RECIPES["groups"](pool, clients=6, groups=3, classes=1, train=5)).sum(1).tolist() == [5] * 6
+
+
+def test_disjoint_has_the_papers_sizes_and_classes() -> None:
+    """CoBo, section 4.2: 80 clients, 10 clusters of 6 to 10 clients, two of each size, 10 of 100 classes each."""
+    pool = make_pool(per_class=60, classes=100, held_out=2)
+    partition = RECIPES["disjoint"](pool, clients=80, groups=10)
+    assert partition.groups is not None
+    assert [partition.groups.count(group) for group in range(10)] == [10, 10, 9, 9, 8, 8, 7, 7, 6, 6]
+    table = counts(pool, partition)
+    owners = torch.stack([table[[group == g for group in partition.groups]].sum(0) > 0 for g in range(10)])
+    assert (owners.sum(1) == 10).all()
+    assert (owners.sum(0) == 1).all()
+    assert table.sum(1).unique().tolist() == [60, 66, 75, 85, 100]  # 600 images among 10, 9, 8, 7, 6 clients
+    assert all(len(rows) == 20 for rows in partition.test)
+
+
+def test_disjoint_on_ten_classes() -> None:
+    pool = make_pool()
+    partition = RECIPES["disjoint"](pool, clients=20, train=30)
+    assert partition.groups is not None
+    sizes = [partition.groups.count(group) for group in range(5)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1]
+    assert ((counts(pool, partition) > 0).sum(1) == 2).all()
+    even = RECIPES["disjoint"](pool, clients=20, smallest=1.0, classes=1)
+    assert even.groups == tuple(group for group in range(5) for _ in range(4))
+    assert ((counts(pool, even) > 0).sum(1) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"groups": 11}, "11 x 0 different classes"),
+        ({"groups": 21}, "groups=21, expected 1 to 20"),
+        ({"classes": 3}, "5 x 3 different classes, the data has 10"),
+        ({"smallest": 0.0}, "smallest=0.0"),
+        ({"smallest": math.nan}, "smallest=nan"),
+        ({"smallest": 0.01, "clients": 5}, "leaves group 4 of 5 without a client; use smallest=1"),
+    ],
+)
+def test_disjoint_refusals_say_what_works(options: dict[str, float], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        RECIPES["disjoint"](make_pool(), **options)
+    RECIPES["disjoint"](make_pool(), smallest=1.0, clients=5)
+
+
+def test_clusters_find_what_was_planted_whatever_the_labels_are() -> None:
+    kind = torch.arange(3).repeat_interleave(torch.tensor([30, 20, 50]))[
+        torch.randperm(100, generator=generator(0, "a"))
+    ]
+    looks = 20 * torch.randn(3, 1, 5, 6, generator=generator(0, "looks"))
+    images = looks[kind] + torch.randn(100, 1, 5, 6, generator=generator(0, "noise"))
+    for dimensions in (2, 4, 30, 256):  # through principal axes and without
+        train, test = clusters(images[:80], images[80:], 3, dimensions, generator(1, "federation"))
+        found = torch.cat([train, test])
+        # The largest is 0, then 1, then 2; 50 of kind 2, 30 of kind 0, 20 of kind 1.
+        assert torch.equal(found, torch.tensor([1, 2, 0])[kind])
+    assert torch.equal(clusters(images, images[:1], 1, 4, generator(0, "x"))[0], torch.zeros(100, dtype=torch.long))
+
+
+def test_clusters_refuse_what_cannot_be_found() -> None:
+    same = torch.ones(20, 4)
+    with pytest.raises(InputError, match="latent found 1 clusters in the images, expected groups=3"):
+        clusters(same, same, 3, 256, generator(0, "x"))
+    with pytest.raises(InputError, match="groups=41, expected 1 to 40"):
+        clusters(same, same, 41, 256, generator(0, "x"))
+    with pytest.raises(InputError, match="dimensions=0"):
+        clusters(same, same, 1, 0, generator(0, "x"))
+
+
+def test_clusters_leave_global_state_alone() -> None:
+    import random
+    import warnings
+
+    import numpy as np
+
+    before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state(), list(warnings.filters))
+    RECIPES["latent"](make_pool(), dimensions=3)
+    assert random.getstate() == before[0]
+    assert np.random.get_state()[1].tolist() == before[1]
+    assert torch.equal(torch.get_rng_state(), before[2])
+    assert warnings.filters == before[3]
+
+
+def test_latent_clients_train_and_are_tested_on_their_own_cluster() -> None:
+    pool = make_pool()
+    kinds = torch.arange(1000) % 4, torch.arange(200) % 4
+    looks = 30 * torch.eye(4)
+    pool = pool._replace(train_inputs=looks[kinds[0]], test_inputs=looks[kinds[1]])
+    partition = RECIPES["latent"](pool, clients=8, groups=4, test=100)
+    assert partition.groups == (0, 0, 1, 1, 2, 2, 3, 3)
+    seen = []
+    for client in range(8):
+        own = {
+            *kinds[0][partition.train[client]].tolist(),
+            *kinds[0][partition.validation[client]].tolist(),
+            *kinds[1][partition.test[client]].tolist(),
+        }
+        assert len(own) == 1
+        seen += own
+    assert seen[::2] == seen[1::2]
+    assert sorted(seen[::2]) == [0, 1, 2, 3]
+    assert sum(len(rows) for rows in partition.test[::2]) == 100
+    lonely = pool._replace(test_inputs=looks[torch.arange(200) % 3])
+    with pytest.raises(InputError, match="no held-out image of its cluster; raise test, lower groups"):
+        RECIPES["latent"](lonely, clients=8, groups=4)
+
+
+@pytest.mark.parametrize(
+    ("groups", "kept"),
+    [([0, 0, 1, 1, 2, 2], 0), ([0] * 5 + [1] * 5, 0), ([0, 1, 0, 2, 0, 3], 0), ([0] * 5 + [1] * 2, 3), ([0] * 4, 4)],
+)
+def test_exchange_keeps_as_few_as_can_be(groups: list[int], kept: int) -> None:
+    """The largest group of m can give away at most K - m targets, so 2 m - K of its clients keep the group's."""
+    found = set()
+    for seed in range(30):
+        target = exchange(groups, generator(seed, "exchange"))
+        assert sorted(target) == list(range(len(groups)))
+        assert all(target[i] != i for i in range(len(groups)))
+        assert sum(groups[target[i]] == groups[i] for i in range(len(groups))) == kept
+        found.add(tuple(target))
+    assert len(found) > 5
+
+
+def test_exchange_does_not_move_groups_as_a_whole() -> None:
+    groups = [client // 4 for client in range(20)]
+    target = exchange(groups, generator(0, "exchange"))
+    assert max(len({groups[target[i]] for i in range(4 * g, 4 * g + 4)}) for g in range(5)) > 1
+
+
+@pytest.mark.parametrize("base", ["latent", "groups"])
+def test_shuffled_targets_are_another_clients_and_the_truth_is_who_trains_on_such_data(base: str) -> None:
+    pool = make_pool()
+    partition = RECIPES["shuffled-targets"](pool, clients=15, groups=5, base=base)
+    pool = pool._replace(generator=generator(0, "federation"))
+    made = RECIPES["latent"](pool, clients=15, groups=5) if base == "latent" else None
+    assert partition.truth is not None
+    assert partition.groups == tuple(client // 3 for client in range(15))
+    table = counts(pool, partition._replace(validation=(torch.tensor([], dtype=torch.long),) * 15)) > 0
+    for i in range(15):
+        if made is not None:  # before the exchange, everyone had its own: training rows stay, targets moved
+            assert torch.equal(partition.train[i], made.train[i])
+            assert not torch.equal(partition.test[i], made.test[i])
+            (giver,) = (j for j in range(15) if torch.equal(partition.validation[i], made.validation[j]))
+            assert torch.equal(partition.test[i], made.test[giver])
+        else:  # the group whose training classes are those of the target
+            wanted = set(pool.test_labels[partition.test[i]].tolist())
+            giver = next(j for j in range(15) if set(table[j].nonzero().flatten().tolist()) == wanted)
+            assert {int(pool.train_labels[row]) for row in partition.validation[i]} <= wanted
+        assert partition.groups[giver] != partition.groups[i]
+        expected = [float(j != i and partition.groups[j] == partition.groups[giver]) for j in range(15)]
+        assert partition.truth[i].tolist() == expected
+    assert not torch.equal(partition.truth, partition.truth.T)
+
+
+def test_shuffled_targets_needs_somebody_to_exchange_with() -> None:
+    with pytest.raises(InputError, match="clients=1, expected at least 2"):
+        RECIPES["shuffled-targets"](make_pool(), clients=1, groups=1)
+    pair = RECIPES["shuffled-targets"](make_pool(), clients=2, groups=1)
+    assert pair.truth is not None
+    assert pair.truth.tolist() == [[0, 1], [1, 0]]
 
 
 def test_permuted_groups_have_their_own_permutation() -> None:
