@@ -130,11 +130,12 @@ def relabellings(groups: int, num_classes: int, flip: int, generator: torch.Gene
     if not 0 <= flip <= num_classes:
         raise InputError(f"permuted has flip={flip}, expected 0 to {num_classes}, the number of classes")
     # The number of permutations of n things that leave none in place is n!/e, rounded; of nothing there is one.
-    available = round(math.factorial(flip) / math.e) if flip else 1
-    if groups > available:
+    ways = [1, *(round(math.factorial(n) / math.e) for n in range(1, num_classes + 1))]
+    if groups > ways[flip]:
+        enough = [n for n, found in enumerate(ways) if found >= groups]
+        best = f"flip={enough[0]}" if enough else f"flip={ways.index(max(ways))},groups={max(ways)}"
         raise InputError(
-            f"permuted needs {groups} different ways to exchange {flip} labels, there are {available}; "
-            "raise flip or lower groups"
+            f"permuted needs {groups} different ways to exchange {flip} labels, there are {ways[flip]}; use {best}"
         )
     flipped = torch.randperm(num_classes, generator=generator)[:flip].sort().values
     chosen: list[list[int]] = []

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from scool_ppl.dealing import (
     Partition,
@@ -102,20 +103,33 @@ def pathological(
             f"use clients={math.ceil(clients / runs) * runs}"
         )
     shards = clients // runs
-    shard_sizes = torch.bincount(pool.train_labels, minlength=total) // shards
-    available = int(shard_sizes.min())
-    wanted = 1 if train is None else math.ceil(train / classes)
-    if wanted > available or (train is not None and train < classes):
-        raise InputError(
-            f"pathological needs {shards} shards of {wanted} images of every class and at least one image a class, the "
-            f"pool gives shards of {available}; use train from {classes} to {available * classes}, or lower clients"
-        )
+    shard_sizes = _shard_sizes(pool, shards, classes, train)
     owned = torch.stack([torch.randperm(total, generator=pool.generator) for _ in range(shards)]).view(clients, classes)
     taken = shard_sizes[owned]
     if train is not None:
         taken = (train // classes + (torch.arange(classes) < train % classes)).expand(clients, classes)
     counts = torch.zeros(clients, total, dtype=torch.long).scatter(1, owned, taken)
     return partitioned(pool, deal(pool, counts), validation, test, own_classes=True)
+
+
+def _shard_sizes(pool: Pool, shards: int, classes: int, train: int | None) -> Tensor:
+    """Images in each of the equal shards that a class is cut into, (C,); enough of them for `train` a client."""
+    stock = torch.bincount(pool.train_labels, minlength=pool.num_classes)
+    shard_sizes = stock // shards
+    available = int(shard_sizes.min())
+    if available == 0:
+        fewest = int(stock.min())
+        raise InputError(
+            f"pathological needs {shards} shards of every class, class {int(stock.argmin())} has {fewest} images; "
+            + (f"use clients={fewest * pool.num_classes // classes}" if fewest else "use data that has every class")
+        )
+    wanted = 1 if train is None else math.ceil(train / classes)
+    if wanted > available or (train is not None and train < classes):
+        raise InputError(
+            f"pathological needs {shards} shards of {wanted} images of every class and at least one image a class, the "
+            f"pool gives shards of {available}; use train from {classes} to {available * classes}, or lower clients"
+        )
+    return shard_sizes
 
 
 RECIPES: dict[str, Callable[..., Partition]] = {

@@ -109,9 +109,15 @@ def permuted(
         size = int(equal_share("permuted", available, clients, None) / (1 + ragged))
     low, high = max(1, math.ceil(size * (1 - ragged))), max(1, math.floor(size * (1 + ragged)))
     sizes = torch.randint(low, high + 1, (clients,), generator=pool.generator)
-    if int(sizes.sum()) > available:
+    needed, fitting = int(sizes.sum()), available // clients
+    if needed > available and (ragged == 0 or fitting == 0):
+        equal_share("permuted", available, clients, size)
+    if needed > available:
         # Only now, so that a ragged draw that fits by luck is not refused.
-        equal_share("permuted", available, clients, math.ceil(int(sizes.sum()) / clients))
+        raise InputError(
+            f"permuted with ragged={ragged} drew sizes of {needed} images in all, the pool has {available}; "
+            f"train={max(1, int(fitting / (1 + ragged)))} fits"
+        )
     dealt = mixed_rows(pool)[: int(sizes.sum())].split(sizes.tolist())
     return partitioned(pool, dealt, validation, test, relabel=relabel, groups=member)
 
@@ -205,6 +211,9 @@ def _inside(what: str, rows: Sequence[Tensor], member: tuple[int, ...], train: i
     members = [member.count(group) for group in range(len(rows))]
     # The tightest group first, so that what its refusal advises fits all others, too.
     tightest = min(range(len(rows)), key=lambda group: len(rows[group]) // members[group])
+    if len(rows[tightest]) < members[tightest]:
+        found = f"{len(rows[tightest])} images for {members[tightest]} clients"
+        raise InputError(f"group {tightest} of {what} has {found}, expected one each; lower groups or clients")
     equal_share(f"group {tightest} of {what}", len(rows[tightest]), members[tightest], train)
     dealt = list[Tensor]()
     for own, count in zip(rows, members, strict=True):
