@@ -129,5 +129,45 @@ def _part(files: Mapping[str, np.ndarray[Any, Any]], suffix: str, path: str | Pa
     return images, targets
 
 
-READERS: dict[str, Callable[..., Arrays]] = {"features": features}
+def imagefolder(path: str, *, size: int = 64) -> Arrays:
+    """A folder with a folder of images per class, or with such folders train and test, resized to size x size.
+
+    The shorter side becomes `size`, the middle is kept. Channels are standardised as in `labelled`.
+    """
+    root = Path(path).expanduser()
+    if not root.is_dir():
+        raise InputError(f"no folder {path}; expected one folder of images per class, or train and test with these")
+    if size < 1:
+        raise InputError(f"imagefolder has size={size}, expected at least 1 pixel")
+    parts = [root / "train", root / "test"]
+    if not all(part.is_dir() for part in parts):
+        images, targets, classes = _folder(root, size)
+        return standardised(hold_out(images, targets, len(classes), path))
+    (train, targets, classes), (test, targets_test, found) = (_folder(part, size) for part in parts)
+    if strange := sorted(set(found) - set(classes)):
+        raise InputError(f"{path} has class '{strange[0]}' in test but not in train, expected the same; rename it")
+    number = torch.tensor([classes.index(name) for name in found])
+    return standardised(Arrays(train, targets, test, number[targets_test], len(classes)))
+
+
+def _folder(root: Path, size: int) -> tuple[Tensor, Tensor, list[str]]:
+    """Images (N, 3, size, size) as bytes, classes (N,), and their names."""
+    from torchvision import datasets, transforms
+
+    steps = transforms.Compose([transforms.Resize(size), transforms.CenterCrop(size), transforms.PILToTensor()])
+    try:
+        dataset = datasets.ImageFolder(root, transform=steps)
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"{root} is no image folder ({' '.join(str(error).split())}); one folder per class") from error
+    images = []
+    for index, (file, _) in enumerate(dataset.samples):
+        try:
+            images.append(dataset[index][0])
+        except (OSError, ValueError, SyntaxError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"cannot read the image {file} ({reason}); remove or repair it") from error
+    return torch.stack(images), torch.tensor(dataset.targets), dataset.classes
+
+
+READERS: dict[str, Callable[..., Arrays]] = {"features": features, "imagefolder": imagefolder}
 """What reads `prefix:path`."""
