@@ -13,6 +13,7 @@ from rich.table import Table
 
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.federation import Federation
+from scool_ppl.federation_command import DataRoot, Download, NumClients, Seed, commands
 from scool_ppl.reproduce.command import reproduce
 from scool_ppl.runs import Run, free_name
 from scool_ppl.specs import DEFAULT_FEDERATION, load_federation
@@ -26,14 +27,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(commands, name="federations")
 UsageError = typer.BadParameter.__base__  # typer's own, or click's in older releases
 
 FederationSpec = Annotated[
     str, typer.Option("--federation", help="recipe:dataset:key=value,..., see `scool federations`")
 ]
-NumClients = Annotated[int | None, typer.Option("--clients", help="number of clients, overrides clients= of the spec")]
-DataRoot = Annotated[Path | None, typer.Option(help="folder of datasets", envvar="SCOOL_DATA")]
-Download = Annotated[bool, typer.Option("--download/--no-download", help="fetch a dataset that is not there")]
 Rounds = Annotated[int, typer.Option(help="communication rounds")]
 LocalEpochs = Annotated[int, typer.Option(help="epochs of local training per round")]
 WarmupEpochs = Annotated[int, typer.Option(help="epochs of the first round, before the graph is first looked at")]
@@ -47,7 +46,6 @@ Width = Annotated[float | None, typer.Option(help="width of cnn and resnet9, 1 i
 Executor = Annotated[str, typer.Option(help="auto, stacked or loop: how clients are run")]
 Device = Annotated[str, typer.Option(help="cpu or cuda")]
 EStepName = Annotated[str | None, typer.Option("--e-step", help=f"{' or '.join(E_STEPS)}; default: the model's own")]
-Seed = Annotated[int, typer.Option(help="of partition, networks, batches and inference")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress bar")]
 
 
@@ -188,23 +186,6 @@ def models() -> None:
         defaults = [f"{key}={p.default}" for key, p in hyperparameters(name).items()]
         table.add_row(name, title, " ".join(defaults) or "-")
     Console().print(table)
-
-
-@app.command()
-def federations() -> None:
-    """List recipes, options and datasets."""
-    from scool_ppl.options import accepted
-    from scool_ppl.partition import RECIPES
-    from scool_ppl.sources import DATASETS
-
-    table = Table("recipe", "what it is", "options")
-    for name, recipe in RECIPES.items():
-        options = [f"{key}={p.default}" for key, p in accepted(recipe, ("pool",)).items()]
-        table.add_row(name, (inspect.getdoc(recipe) or "").splitlines()[0], " ".join(options))
-    console = Console()
-    console.print(table)
-    console.print(f"datasets: {', '.join(DATASETS)}, or your own .npz", highlight=False)
-    console.print(f"default: {DEFAULT_FEDERATION}", highlight=False)
 
 
 app.command()(reproduce)

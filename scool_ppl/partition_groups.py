@@ -59,7 +59,7 @@ def disjoint(
     validation: float = 0.2,
     test: int | None = None,
 ) -> Partition:
-    """`groups` of unequal sizes, from the largest down to `smallest` times that, with all classes (CoBo, cross-device).
+    """Like groups, but of unequal sizes: the last has `smallest` times the clients of the first (CoBo, cross-device).
 
     classes: how many a group owns (None: as many as all can own). 80 clients in 10 groups of 100 classes are the
     paper's 10 10 9 9 8 8 7 7 6 6 with 10 classes each. The larger the group, the fewer images has each of its clients,

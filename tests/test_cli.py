@@ -17,8 +17,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from scool_ppl import cli, partition, sources, zoo
+from scool_ppl import cli, load_federation, partition, sources, zoo
 from scool_ppl.errors import RunError
+from scool_ppl.federation_command import federations
 
 FILES = {
     "run.json",
@@ -58,6 +59,10 @@ def scool(*arguments: object) -> Answer:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stop:
         cli.main([str(argument) for argument in arguments])
     return Answer(stop.value.code, out.getvalue(), err.getvalue())
+
+
+def function_of(command: str) -> Any:
+    return federations if command == "federations" else getattr(cli, command)
 
 
 def fit(folder: Path, *arguments: object) -> Answer:
@@ -280,15 +285,47 @@ def test_models_and_federations_are_listed() -> None:
     assert "groups=4" in listed.out
 
 
+def test_federations_show_prints_and_draws(tmp_path: Path) -> None:
+    picture = tmp_path / "mine.png"
+    command = ("federations", "show", "shuffled-targets:digits:clients=70,groups=3,base=groups", "--out", picture)
+    answer = scool(*command, "--seed=3")
+    assert answer.code == 0, answer.err
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    federation = load_federation("shuffled-targets:digits:clients=70,groups=3,base=groups", seed=3)
+    sizes = [str(int(federation.sizes(split)[7])) for split in ("train", "validation", "test")]
+    (row,) = (line.replace("│", " ").split() for line in answer.out.splitlines() if "client 7 " in line)
+    assert row[2:6] == ["0", *sizes]
+    assert "70 clients, 3 groups" in answer.out
+    links = int(federation.truth.sum()) if federation.truth is not None else 0
+    assert f"true graph with {links} links, not symmetric" in " ".join(answer.out.split())
+    assert "and 10 more" in answer.out
+    before = contents(tmp_path)
+    assert "--overwrite" in refused(*command)
+    assert contents(tmp_path) == before
+    assert scool(*command, "--overwrite").code == 0
+    assert contents(tmp_path) != before
+    for name, words in (("mine.txt", "ends in '.txt'"), ("none/mine.png", "cannot write")):
+        assert words in refused("federations", "show", "iid:digits", "--out", tmp_path / name)
+
+
+def test_federations_show_says_where_there_is_no_truth(tmp_path: Path) -> None:
+    answer = scool("federations", "show", "dirichlet:digits", "--clients=4", "--out", tmp_path / "mine.pdf")
+    assert answer.code == 0, answer.err
+    assert "4 clients, no known groups" in answer.out
+    assert "no true graph" in answer.out
+    assert "unknown recipe 'grups'" in refused("federations", "show", "grups:digits")
+    assert "SPEC" in refused("federations", "show")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_names_every_option(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     answer = scool(command, "--help")
     assert answer.code == 0
-    for name in inspect.signature(getattr(cli, command)).parameters:
-        if name not in ("arguments", "run", "model"):
+    for name in inspect.signature(function_of(command)).parameters:
+        if name not in ("arguments", "run", "model", "context"):
             assert f"--{name.replace('_', '-')} " in answer.out
-    assert getattr(cli, command).__doc__.split(".")[0] in " ".join(answer.out.split())
+    assert (function_of(command).__doc__ or "").split(".")[0] in " ".join(answer.out.split())
 
 
 def test_help_names_every_command() -> None:
