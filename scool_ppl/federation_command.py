@@ -95,21 +95,20 @@ def summary(federation: Federation) -> str:
 
 
 def _table(federation: Federation) -> Table:
-    """A row per client: its group, its rows in each split, and the classes of its training and held-out rows."""
-    from scool_ppl.federation_figure import class_counts
+    """A row per client: its group, its rows in each split, and the classes of its rows."""
+    from scool_ppl.federation_figure import class_maps
 
-    counts = {split: class_counts(federation, split) for split in ("train", "test")}
+    maps = class_maps(federation)
     table = Table("client")
     grouped = federation.groups is not None
     for column in [*(["group"] if grouped else []), *SPLITS]:
         table.add_column(column, justify="right")
-    for split, found in counts.items():
-        if found is not None:
-            table.add_column(f"classes, {split}")
+    for split in maps:
+        table.add_column(f"classes, {split}")
     sizes = [federation.sizes(split).tolist() for split in SPLITS]
     for client, name in enumerate(federation.names[:MOST_CLIENTS]):
         group = [str(federation.groups[client])] if federation.groups is not None else []
-        classes = [_short(found[client].tolist()) for found in counts.values() if found is not None]
+        classes = [_short(counts[client].tolist()) for counts in maps.values()]
         table.add_row(name, *group, *(str(own[client]) for own in sizes), *classes)
     if federation.num_clients > MOST_CLIENTS:
         table.add_row(f"and {federation.num_clients - MOST_CLIENTS} more")

@@ -35,7 +35,7 @@ def draw_federation(federation: Federation) -> Figure:
     """
     groups = np.array(federation.groups if federation.groups is not None else [0] * federation.num_clients)
     order = groups.argsort(kind="stable")
-    maps = _maps(federation)
+    maps = class_maps(federation)
     classes = next(iter(maps.values())).shape[1] if maps else 0
     width = float(np.clip(2.6 + 0.2 * len(order), 6.4, 15))
     height = float(np.clip(0.2 * classes, 1.8, 6.0))
@@ -65,8 +65,8 @@ def draw_federation(federation: Federation) -> Figure:
     return figure
 
 
-def _maps(federation: Federation) -> dict[str, Counts]:
-    """Counts by class in training, and in testing if clients are tested on other classes."""
+def class_maps(federation: Federation) -> dict[str, Counts]:
+    """Counts by class in training, and in testing if clients are tested on other classes; none without classes."""
     counts = {split: class_counts(federation, split) for split in ("train", "test")}
     train, test = counts["train"], counts["test"]
     if train is None or test is None:
