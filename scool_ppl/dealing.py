@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -129,8 +128,10 @@ def relabellings(groups: int, num_classes: int, flip: int, generator: torch.Gene
     """(G, C) distinct permutations of the labels, each moving the same `flip` labels and no other."""
     if not 0 <= flip <= num_classes:
         raise InputError(f"permuted has flip={flip}, expected 0 to {num_classes}, the number of classes")
-    # The number of permutations of n things that leave none in place is n!/e, rounded; of nothing there is one.
-    ways = [1, *(round(math.factorial(n) / math.e) for n in range(1, num_classes + 1))]
+    # How many permutations of n things leave none in place: D_n = (n - 1) (D_n-1 + D_n-2).
+    ways = [1, 0]
+    for n in range(2, num_classes + 1):
+        ways.append((n - 1) * (ways[-1] + ways[-2]))
     if groups > ways[flip]:
         enough = [n for n, found in enumerate(ways) if found >= groups]
         best = f"flip={enough[0]}" if enough else f"flip={ways.index(max(ways))},groups={max(ways)}"

@@ -15,6 +15,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.federation import Federation
 from scool_ppl.generated import GENERATED
 from scool_ppl.options import accepted
+from scool_ppl.own_data import READERS
 from scool_ppl.partition import RECIPES
 from scool_ppl.sources import DATASETS
 from scool_ppl.specs import DEFAULT_FEDERATION, load_federation
@@ -47,7 +48,7 @@ def federations(context: typer.Context) -> None:
     console.print(table)
     for line in (
         f"recipe:dataset:key=value,... with a dataset of {', '.join(DATASETS)}",
-        "or your own FILE.npz (inputs, targets), features:FILE.npz, imagefolder:FOLDER (size=64)",
+        f"or your own FILE.npz (inputs, targets), {', '.join(_described(name) for name in READERS)}",
         *([f"name:key=value,... without a dataset: {', '.join(GENERATED)}"] if GENERATED else []),
         "or a federation's own FILE.npz (inputs, targets, client)",
         f"default: {DEFAULT_FEDERATION}",
@@ -77,6 +78,11 @@ def show(
     console.print(summary(federation), highlight=False)
     console.print(_table(federation))
     console.print(f"picture in {out}", highlight=False, soft_wrap=True)
+
+
+def _described(reader: str) -> str:
+    options = [f"{key}={p.default}" for key, p in accepted(READERS[reader], ("path",)).items()]
+    return " ".join([f"{reader}:PATH", *options])
 
 
 def summary(federation: Federation) -> str:

@@ -61,7 +61,7 @@ def find_reader(dataset: str) -> tuple[Callable[..., Arrays], str] | None:
     if dataset.endswith(".npz"):
         return labelled, dataset
     if dataset not in DATASETS:
-        raise unknown("dataset", dataset, (*DATASETS, "FILE.npz", "features:FILE.npz", "imagefolder:FOLDER"))
+        raise unknown("dataset", dataset, (*DATASETS, "FILE.npz", *(f"{kind}:PATH" for kind in READERS)))
     return None
 
 

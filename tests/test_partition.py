@@ -372,6 +372,24 @@ def test_permuted_refusals_say_what_works(options: dict[str, float], words: str)
         RECIPES["permuted"](make_pool(), **options)
 
 
+@pytest.mark.parametrize("flip", range(7))
+def test_permuted_counts_the_ways_to_exchange_labels(flip: int) -> None:
+    from itertools import permutations
+
+    ways = sum(all(p[i] != i for i in range(flip)) for p in permutations(range(flip)))
+    pool = make_pool(per_class=500, held_out=2)
+    with pytest.raises(InputError, match=f"{flip} labels, there are {ways}; use flip="):
+        RECIPES["permuted"](pool, clients=ways + 1, groups=ways + 1, flip=flip)
+    if ways:
+        RECIPES["permuted"](pool, clients=min(ways, 9), groups=min(ways, 9), flip=flip)
+
+
+def test_permuted_with_more_classes_than_a_float_can_count_permutations_of() -> None:
+    partition = RECIPES["permuted"](make_pool(per_class=3, classes=300, held_out=1), clients=4)
+    assert partition.relabel is not None
+    assert (partition.relabel != torch.arange(300)).all()
+
+
 def test_permuted_without_flipped_labels_is_one_plain_group() -> None:
     partition = RECIPES["permuted"](make_pool(), groups=1, flip=0)
     assert partition.relabel is not None

@@ -91,3 +91,17 @@ def test_a_generated_federation_has_no_dataset(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(GENERATED, "fixed", lambda random: scattered(random))
     with pytest.raises(InputError, match="unknown option of federation fixed 'clients'"):
         load_federation("fixed", clients=2)
+
+
+@pytest.mark.data
+def test_latent_groups_of_mnist_have_labels_of_their_own(data_root: Path) -> None:
+    """Clients of one group have alike labels, those of two groups have not; test images are like the training ones."""
+    federation = load_federation("latent:mnist:clients=10,groups=5,train=400", data_root=data_root)
+    shares = [federation.label_counts(split).double() for split in ("train", "test")]
+    train, test = (counts / counts.sum(1, keepdim=True) for counts in shares)
+    apart = (train[:, None] - train).abs().sum(2) / 2
+    group = torch.tensor(federation.groups)
+    same = (group[:, None] == group) & ~torch.eye(10, dtype=torch.bool)
+    assert float(apart[same].max()) < 0.2
+    assert float(apart[group[:, None] != group].min()) > 0.4
+    assert float(((train - test).abs().sum(1) / 2).max()) < 0.2
