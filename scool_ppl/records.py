@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from scool_ppl.clients import Evaluation
     from scool_ppl.em import EMInfo
+    from scool_ppl.federation import Federation
     from scool_ppl.graph import Scores
 
 Row = dict[str, Any]
@@ -51,6 +54,29 @@ def against_local(accuracy: Tensor, local: Tensor) -> dict[str, float]:
     known = accuracy.isfinite() & local.isfinite()
     gain = (accuracy - local)[known].double()
     return {"gain_over_local": float(gain.mean()), "harmed": float((gain < 0).double().mean())}
+
+
+def clients_csv(federation: Federation, mixed: Evaluation, trained: Evaluation, local: Evaluation | None) -> str:
+    """One row a client: its images, and accuracy and loss of its networks on test data; nothing where undefined."""
+    columns: dict[str, Sequence[Any]] = {
+        "client": federation.names,
+        "group": federation.groups or [""] * federation.num_clients,
+        **{split: federation.sizes(split).tolist() for split in ("train", "validation", "test")},
+        "accuracy": mixed.accuracy.tolist(),
+        "task_accuracy": mixed.task_accuracy.tolist(),
+        "loss": mixed.loss.tolist(),
+        "accuracy_trained": trained.accuracy.tolist(),
+        "loss_trained": trained.loss.tolist(),
+    }
+    if local is not None:
+        columns["accuracy_local"] = local.accuracy.tolist()
+        columns["gain_over_local"] = (mixed.accuracy - local.accuracy).tolist()
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow("" if isinstance(value, float) and not math.isfinite(value) else value for value in row)
+    return file.getvalue()
 
 
 def total_seconds(history: Sequence[Row]) -> dict[str, float]:

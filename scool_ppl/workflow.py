@@ -18,7 +18,7 @@ from scool_ppl.errors import InputError, unknown
 from scool_ppl.estep import NaturalGradient, SVIStep
 from scool_ppl.federation import Federation
 from scool_ppl.networks import network_for
-from scool_ppl.records import Row, against_local, total_seconds, versions
+from scool_ppl.records import Row, against_local, clients_csv, total_seconds, versions
 from scool_ppl.runs import Run
 from scool_ppl.zoo import load_model
 
@@ -163,6 +163,8 @@ class Workbench:
             summary |= against_local(fit.evaluation.accuracy, local.accuracy)
         if folder is not None:
             folder.finish(summary, truth=self.federation.truth)
+            table = clients_csv(self.federation, fit.evaluation, fit.trained, local)
+            folder.write_text("clients.csv", table.rstrip("\n"))
         return Result(" ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local)
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.metadata
+import io
 import json
+import math
 import statistics
 
 import pytest
 import torch
 from torch import Tensor
 
+from scool_ppl import load_federation
 from scool_ppl.clients import Evaluation
 from scool_ppl.em import EMInfo
 from scool_ppl.graph import Scores
-from scool_ppl.records import against_local, history_row, spread, total_seconds, versions
+from scool_ppl.records import against_local, clients_csv, history_row, spread, total_seconds, versions
 
 
 def shares(num_clients: int, seed: int = 0) -> Tensor:
@@ -97,3 +101,16 @@ def test_versions_are_those_installed() -> None:
     assert found["pyro"] == importlib.metadata.version("pyro-ppl")
     assert found["torch"].split("+")[0] == importlib.metadata.version("torch").split("+")[0]
     assert all(found.values())
+
+
+def test_the_table_of_clients_has_a_row_each_and_gaps_where_nothing_is_known():
+    federation = load_federation("permuted:digits:clients=2,groups=2,train=10")
+    mixed = Evaluation(torch.tensor([0.5, math.nan]), torch.tensor([0.75, 1.0]), torch.tensor([1.0, 2.0]))
+    local = mixed._replace(accuracy=torch.tensor([0.25, 0.5]))
+    rows = list(csv.DictReader(io.StringIO(clients_csv(federation, mixed, mixed, local))))
+    assert [row["client"] for row in rows] == ["client 0", "client 1"]
+    assert [row["group"] for row in rows] == ["0", "1"]
+    assert (rows[0]["train"], rows[0]["validation"], rows[0]["test"]) == ("8", "2", "500")
+    assert (rows[0]["accuracy"], rows[0]["gain_over_local"], rows[0]["task_accuracy"]) == ("0.5", "0.25", "0.75")
+    assert (rows[1]["accuracy"], rows[1]["gain_over_local"]) == ("", "")
+    assert "accuracy_local" not in clients_csv(federation, mixed, mixed, None)

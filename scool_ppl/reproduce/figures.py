@@ -54,10 +54,19 @@ def draw_series(ax: Axes, series: Series, *, xlabel: str, ylabel: str) -> Axes:
         every = max(1, len(places) // 8)
         ax.plot(places, mean, color=colour, linestyle=line, marker=marker, markevery=every, markersize=5, label=label)
         ax.fill_between(places, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+    return finished(ax, xlabel, ylabel)
+
+
+def finished(ax: Axes, xlabel: str, ylabel: str) -> Axes:
+    """Labels, a grid, whole numbers on the x axis, and the legend below, where it covers nothing."""
+    from matplotlib.ticker import MaxNLocator
+
     ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.grid(alpha=0.3, linewidth=0.5)
-    if series:
-        ax.legend(fontsize=8)
+    ax.spines[["top", "right"]].set_visible(False)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=8, frameon=False)
     return ax
 
 
@@ -127,9 +136,7 @@ def weights_of_client(results: Results, client: int = 0) -> Figure:
             ax.plot(
                 list(found), rows[:, sender], color=colour, linestyle=line, marker=marker, markersize=3, label=label
             )
-        ax.set(xlabel="round", ylabel=f"weights of client {client}")
-        ax.grid(alpha=0.3, linewidth=0.5)
-        ax.legend(fontsize=8)
+        finished(ax, "round", f"weights of client {client}")
     return figure
 
 
@@ -150,10 +157,7 @@ def weight_by_shared_classes(results: Results) -> Figure:
             spread = torch.stack([some.std(unbiased=False) for some in chosen])
             style: dict[str, Any] = {"color": colour, "linestyle": line, "marker": marker, "markersize": 5}
             ax.errorbar(numbers, mean, spread, label=method.label, capsize=3, **style)
-            ax.set_xticks(numbers.tolist())
-        ax.set(xlabel="classes that two clients share", ylabel="cooperation weight")
-        ax.grid(alpha=0.3, linewidth=0.5)
-        ax.legend(fontsize=8)
+        finished(ax, "classes that two clients share", "cooperation weight")
     return figure
 
 
