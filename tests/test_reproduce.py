@@ -69,6 +69,12 @@ def test_the_grid_runs_the_candidates_once_and_the_chosen_ones_for_every_seed(fi
     }
 
 
+def test_what_candidates_do_on_test_data_is_not_kept(finished):
+    for key, cell in finished.store.records.items():
+        assert ("test" in cell) == ("seed 100" not in key)
+        assert cell["validation"] is not None
+
+
 def test_a_deleted_cell_comes_back_with_the_same_numbers(finished, tmp_path):
     path = tmp_path / "tiny.json"
     path.write_text(finished.store.path.read_text())
@@ -105,7 +111,7 @@ def test_a_cell_is_what_the_command_line_gives(finished, tmp_path):
         main([*main_arguments.split(), "--local-epochs", "1", "--executor", "stacked", "--out", str(tmp_path / "run")])
     row = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[-1])
     stored = finished.records(COLUMN, LOCAL)[0]
-    assert statistics.fmean(stored["test"]["mixed"]["accuracy"]) == pytest.approx(row["accuracy"]["mean"], abs=1e-5)
+    assert statistics.fmean(stored["test"]["mixed"]["accuracy"]) == pytest.approx(row["accuracy"]["mean"], abs=1e-4)
 
 
 def test_the_choice_looks_at_validation_and_not_at_test(tmp_path):

@@ -76,7 +76,7 @@ def _graphs(graphs: Mapping[int, CooperationGraph], federation: Federation) -> R
 
 
 def _by_client(evaluation: Evaluation) -> Row:
-    return {name: _rounded(values, 5) for name, values in evaluation._asdict().items()}
+    return {name: _rounded(values, 4) for name, values in evaluation._asdict().items()}
 
 
 def _curves(history: Sequence[Row]) -> Row:

@@ -15,7 +15,7 @@ from scool_ppl.graph_files import replacing
 from scool_ppl.reproduce.catalogue import experiment_names, experiment_title, load_experiment
 from scool_ppl.reproduce.experiment import SCALES
 from scool_ppl.reproduce.grid import reproduce as fill
-from scool_ppl.reproduce.render import clients_csv, document, main_table
+from scool_ppl.reproduce.render import clients_csv, document, main_table, refreshed
 from scool_ppl.reproduce.results import Results
 from scool_ppl.reproduce.store import Store
 
@@ -26,6 +26,9 @@ def reproduce(
     ] = None,
     scale: Annotated[str, typer.Option(help=f"{', '.join(SCALES)}: seconds, minutes, or a GPU's hours")] = "smoke",
     out: Annotated[Path, typer.Option(help="folder of the result store, tables and figures")] = Path("runs/reproduce"),
+    report: Annotated[
+        Path | None, typer.Option("--document", help="a Markdown file whose section of this experiment is renewed")
+    ] = None,
     data_root: Annotated[Path | None, typer.Option(help="folder of datasets", envvar="SCOOL_DATA")] = None,
     download: Annotated[bool, typer.Option(help="let torchvision fetch missing datasets")] = True,
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
@@ -54,6 +57,8 @@ def reproduce(
         experiment, store, data_root=data_root, device=device, download=download, jobs=jobs, progress=not quiet
     )
     paths = save(results, out, stem)
+    if report is not None:
+        paths.append(renew(report, stem, document(results)))
     heads, rows = main_table(results)
     table = Table(title=experiment.title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for place, column in enumerate(heads):
@@ -63,6 +68,17 @@ def reproduce(
     console.print(table)
     for path in [store.path, *paths]:
         console.print(f"{path}", highlight=False, soft_wrap=True)
+
+
+def renew(path: Path, stem: str, section: str) -> Path:
+    """Replace a section of a document by what the store says now."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise InputError(f"cannot read the document '{path}': {error.strerror}; check the path") from error
+    with replacing(path) as temporary:
+        temporary.write_text(refreshed(text, stem, section))
+    return path
 
 
 def save(results: Results, out: Path, stem: str) -> list[Path]:

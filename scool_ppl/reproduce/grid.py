@@ -34,9 +34,14 @@ def reproduce(
         raise InputError(f"jobs is {jobs}, expected at least 1")
     results = Results(experiment, store)
     run = partial(run_cell, data_root=data_root, device=device, download=download)
-    _fill(experiment.tuning(), store, run, jobs, "tuning" if progress else None)
+    _fill(experiment.tuning(), store, partial(_untested, run), jobs, "tuning" if progress else None)
     _fill(experiment.cells(results.chosen), store, run, jobs, "cells" if progress else None)
     return results
+
+
+def _untested(run: Runner, cell: Cell) -> Row:
+    """A cell that chooses between candidates: its numbers on test data are not kept."""
+    return {name: value for name, value in run(cell).items() if name not in ("test", "history", "graph", "graphs")}
 
 
 def _fill(cells: Iterable[Cell], store: Store, run: Runner, jobs: int, title: str | None) -> None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
+from scool_ppl.errors import InputError
 from scool_ppl.reproduce.experiment import Column, Method, described
 from scool_ppl.reproduce.results import MEASURES, Results
 
@@ -36,6 +37,15 @@ def document(results: Results) -> str:
     ]
     parts += [f"Details, *{column.label}*:\n\n{details(results, column)}" for column in experiment.columns]
     return "\n\n".join(part for part in [*parts, choices(results)] if part) + "\n"
+
+
+def refreshed(text: str, name: str, section: str) -> str:
+    """A document with a section between its marks replaced: `<!-- name -->` and `<!-- end name -->`."""
+    begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(end) < text.index(begin):
+        raise InputError(f"the document has no section '{begin}' ... '{end}', expected one; add the two lines")
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n\n{section}\n{end}{rest.split(end)[1]}"
 
 
 def training(column: Column) -> str:
