@@ -1,0 +1,40 @@
+"""FedFomo, Table 2: accuracy with 15 clients in 2 to 10 latent distributions."""
+
+from scool_ppl.reproduce import Column, Experiment, Method, at_scale
+from scool_ppl.reproduce.scales import SMALL_CNN, SMOKE
+from scool_ppl.workflow import Settings
+
+METHODS = (
+    Method("Local Training", "local"),
+    Method("FedAvg", "fedavg", deployed="mixed"),
+    Method("FedFomo (n=5)", "fedfomo", ({"count": 5},)),
+    Method("FedFomo (n=10)", "fedfomo", ({"count": 10},)),
+    Method("SCooL-SBM", "scool_sbm"),
+)
+NUMBERS = (2, 3, 4, 5, 10)
+PAPER = {
+    "Local Training": ("60.03 ± 9.22", "66.61 ± 9.90", "69.12 ± 12.07", "76.52 ± 11.46", "92.64 ± 7.32"),
+    "FedAvg": ("38.92 ± 11.88", "21.56 ± 9.14", "22.34 ± 12.36", "32.13 ± 1.95", "10.10 ± 3.65"),
+    "FedFomo (n=5)": ("77.82 ± 2.24", "82.38 ± 0.66", "84.45 ± 0.21", "85.05 ± 0.13", "95.55 ± 0.26"),
+    "FedFomo (n=10)": ("79.59 ± 0.34", "83.66 ± 0.72", "84.35 ± 0.38", "85.53 ± 0.53", "95.55 ± 0.06"),
+}
+
+
+def experiment(scale: str) -> Experiment:
+    dataset, size, settings = at_scale(
+        scale,
+        smoke=("digits", "train=30", SMOKE),
+        small=("cifar10", "train=100,test=1000", SMALL_CNN),
+        paper=("cifar10", "train=none", Settings(warmup_epochs=5)),
+    )
+    labels = [f"{number} distributions" for number in NUMBERS]
+    return Experiment(
+        title="FedFomo, Table 2: accuracy over latent distributions",
+        columns=tuple(
+            Column(label, f"latent:{dataset}:clients=15,groups={number},{size}", settings)
+            for label, number in zip(labels, NUMBERS, strict=True)
+        ),
+        methods=METHODS,
+        seeds=at_scale(scale, smoke=(0,), small=(0, 1, 2), paper=(0, 1, 2)),
+        paper={label: dict(zip(labels, texts, strict=True)) for label, texts in PAPER.items()},
+    )
