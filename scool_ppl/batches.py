@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from scool_ppl.randomness import generator
 
 if TYPE_CHECKING:
     from scool_ppl.federation import Federation
+    from scool_ppl.tasks import Task
 
 
 Params = dict[str, Tensor]
@@ -32,7 +32,8 @@ class Batches(NamedTuple):
     """The steps of one round of training: client i's loss at step s is sum_b weight[i, s, b] loss(theta_i; sample b).
 
     index: (K, S, B) long into the flat inputs. weight: (K, S, B), 1/n in a batch of n, 0 is padding. targets: (K, S, B)
-    long. A client whose weights are all 0 at a step does not move, nor do its optimiser's buffers.
+    for labels, with more dimensions for what is larger. A client whose weights are all 0 at a step does not move, nor do
+    its optimiser's buffers.
     """
 
     index: Tensor  # type: ignore[assignment]  # hides tuple.index, on purpose
@@ -46,7 +47,7 @@ class Batches(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """One fixed batch per client, labelled as that client does: index and targets (K, P) long, mask (K, P) bool."""
+    """One fixed batch per client, labelled as that client does: index (K, P) long, targets (K, P, ...), mask (K, P)."""
 
     index: Tensor  # type: ignore[assignment]  # hides tuple.index, on purpose
     targets: Tensor
@@ -64,7 +65,7 @@ def padded(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def labelled(federation: Federation, index: Tensor) -> Tensor:
-    """The targets of index (K, ...) as each row's client calls them, (K, ...)."""
+    """The targets of index (K, ...) as each row's client calls them, (K, ..., *one sample's)."""
     targets = federation.targets[index]
     if federation.relabel is None:
         return targets
@@ -117,7 +118,7 @@ def shared(
         weight = total[:, :, None].expand(-1, steps, -1)
     there = step[None, :, None] % lengths[peer]
     active = own.active[:, :, None]
-    fields = [field[peer, there].flatten(2) for field in (own.index, own.targets)]
+    fields = [field[peer, there].flatten(2, 3) for field in (own.index, own.targets)]
     joined = (own.weight[peer, there] * weight[..., None] * active[..., None]).flatten(2)
     return Batches(
         torch.cat([own.index, fields[0]], 2),
@@ -156,6 +157,7 @@ def drawn(federation: Federation, split: str, size: int, *, seed: int, round: in
 
 
 def descend(
+    task: Task,
     make: MakeOptimizer,
     forward: Callable[[Tensor], Tensor],
     leaves: Mapping[str, Tensor],
@@ -172,8 +174,7 @@ def descend(
     shape, losses = batches.index.shape[1:], []
     for index, weight, targets in zip(*batches, strict=True):
         outputs = forward(inputs.index_select(0, index.flatten()).view(*shape, *inputs.shape[1:]))
-        each = F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none").view(shape)
-        loss = (each * weight).sum(-1)
+        loss = (task.losses(outputs, targets) * weight).sum(-1)
         gradients = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
         for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
             leaf.grad = gradient

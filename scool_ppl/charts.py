@@ -182,11 +182,17 @@ def draw_history(
     for ax, (label, lines) in zip(axes, panels, strict=False):
         _lines(ax, numbers, label, lines)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        if label == "accuracy":
+        if label == score_name(rows):
             _accuracy(ax, rows, numbers, baseline)
         if len(ax.lines) > 1:
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=8, frameon=False)
     return figure
+
+
+def score_name(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the task of a history calls its score."""
+    first: Any = rows[0]
+    return str(first.get("score", "accuracy")) if isinstance(first, Mapping) else "accuracy"
 
 
 def _panels(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, Array]]]]:
@@ -194,7 +200,7 @@ def _panels(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str
     mean, own = _series(rows, "accuracy", "mean"), _series(rows, "task_accuracy", "mean")
     panels: list[tuple[str, list[tuple[str, Array]]]] = [
         (
-            "accuracy",
+            score_name(rows),
             [
                 ("mixed, mean ± std", mean),
                 ("trained, before mixing", _series(rows, "accuracy_trained", "mean")),
@@ -232,8 +238,15 @@ def _lines(ax: Axes, numbers: Array, label: str, lines: Sequence[tuple[str, Arra
 
 def _accuracy(ax: Axes, rows: Sequence[Mapping[str, Any]], numbers: Array, baseline: float | None) -> None:
     mean, std = _series(rows, "accuracy", "mean"), _series(rows, "accuracy", "std")
+    # An accuracy is never below 0, other scores may be.
+    lowest = np.where(_series(rows, "accuracy", "worst10") < 0, -np.inf, 0)
     ax.fill_between(
-        numbers, (mean - std).clip(min=0), (mean + std).clip(max=1), color="#0072B2", alpha=0.15, linewidth=0
+        numbers,
+        (mean - std).clip(min=lowest),
+        (mean + std).clip(max=1),
+        color="#0072B2",
+        alpha=0.15,
+        linewidth=0,
     )
     if baseline is not None:
         ax.axhline(baseline, color="0.35", linestyle=(0, (1, 1)), linewidth=1.5, label="local only")

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scool_ppl.batches import Batches, MakeOptimizer, Params, Probe, Pull, drawn, labelled, padded, shuffled
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.executors import Loop, Stacked, mixed
 from scool_ppl.measured import fastest, optimizer_layout
-from scool_ppl.networks import examine, network_for, seeded
+from scool_ppl.networks import examine, network_of, seeded
 from scool_ppl.peers import Peers
 from scool_ppl.randomness import key
 
@@ -41,7 +39,10 @@ class Trained(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Per client (K,): accuracy by argmax over all classes and over the client's own, mean loss; nan without images."""
+    """Per client (K,), nan without images: the task's score, the same among the client's own classes, the mean loss.
+
+    The score of classification is accuracy; other tasks keep the name here and call it theirs in tables.
+    """
 
     accuracy: Tensor
     task_accuracy: Tensor
@@ -76,12 +77,16 @@ class Clients:
         self.federation, self.names, self.num_clients = federation, tuple(federation.names), federation.num_clients
         self.batch_size, self.probe_size, self.common_start = batch_size, probe_size, common_start
         self.device, self.optimizer = torch.device(device), optimizer
-        self.network = network or network_for(tuple(federation.inputs.shape[1:]), federation.num_classes)
-        self.inputs = federation.inputs.to(self.device, dtype)
-        self._own_classes = federation.class_mask().to(self.device)
-        self._module, random, self._footprint = examine(self.network, self.inputs[:2], federation.num_classes)
-        self._stacked = Stacked(self._module, optimizer, optimizer_layout(optimizer, self.device), random)
-        self._loop = Loop(self._module, optimizer, random)
+        self.network = network or network_of(federation)
+        tokens = not federation.inputs.is_floating_point()
+        self.inputs = federation.inputs.to(self.device, None if tokens else dtype)
+        self._dtype = dtype if tokens else self.inputs.dtype
+        self._task = task = federation.task
+        self._own = task.own_outputs(federation).to(self.device)
+        output_shape = task.output_shape(federation.inputs.shape[1:])
+        self._module, random, self._footprint = examine(self.network, self.inputs[:2], output_shape, self._dtype)
+        self._stacked = Stacked(self._module, task, optimizer, optimizer_layout(optimizer, self.device), random)
+        self._loop = Loop(self._module, task, optimizer, random)
         self._requested = self.executor_name = executor
         refusal = self._stacked.refusal(self.inputs[:2]) if executor != "loop" else None
         if refusal and executor == "stacked":
@@ -99,8 +104,8 @@ class Clients:
 
     @property
     def chance_loss(self) -> float:
-        """The loss of guessing every class with equal probability, log C."""
-        return math.log(self.federation.num_classes)
+        """The loss of knowing nothing: log C for C classes."""
+        return self._task.chance
 
     def init(self, seed: int) -> Params:
         """theta^0: the same for all clients, or with common_start=False one per client, keyed by its name."""
@@ -113,8 +118,7 @@ class Clients:
     def _fresh(self, seed: int) -> Params:
         with seeded(seed, self.device):
             module = self.network()
-        dtype = self.inputs.dtype if self.inputs.is_floating_point() else None
-        return {name: leaf.detach() for name, leaf in module.to(self.device, dtype).named_parameters()}
+        return {name: leaf.detach() for name, leaf in module.to(self.device, self._dtype).named_parameters()}
 
     def train(
         self,
@@ -185,7 +189,7 @@ class Clients:
     def evaluate(self, params: Params, split: str = "test", mixture: tuple[Tensor, Peers] | None = None) -> Evaluation:
         """Every client's network on its own images of a split, with its own labels.
 
-        With `mixture` (weights (K, M), peers) client i predicts sum_j w_ij softmax h_theta_j(x), rows normalised.
+        With `mixture` (weights (K, M), peers) client i predicts with sum_j w_ij p(y | h_theta_j(x)), rows normalised.
         """
         members = self._members(split)
         index, mask = padded(members)
@@ -195,10 +199,11 @@ class Clients:
         for columns in self._chunks(index.shape[1], executor):
             inputs = self.inputs[index[:, columns]]
             outputs = executor.forward(params, inputs) if mixture is None else mixed(executor, params, inputs, *mixture)
-            own = outputs.masked_fill(~self._own_classes[:, None], -torch.inf)
+            theirs = self._own.view(len(outputs), *(1,) * (outputs.dim() - 2), -1)
+            own = outputs.masked_fill(~theirs, -torch.inf)
             labels = targets[:, columns]
-            right, own_right = outputs.argmax(-1) == labels, own.argmax(-1) == labels
-            each = torch.stack([right, own_right, _losses(outputs, labels)])
+            scores = [self._task.scores(predicted, labels) for predicted in (outputs, own)]
+            each = torch.stack([*scores, self._task.losses(outputs, labels)])
             totals = totals + each.where(mask[:, columns], 0).sum(-1)
         return Evaluation(*(totals / mask.sum(-1)).cpu())
 
@@ -249,7 +254,7 @@ class Clients:
         """Mean loss (P,) of networks (P, ...), each on its own row of a probe; differentiable in the parameters."""
         mask, executor = probe.mask.to(self.device), self._stacked if self.executor_name == "stacked" else self._loop
         index, targets = probe.index.to(self.device), probe.targets.to(self.device)
-        losses = _losses(executor.forward(params, self.inputs[index]), targets)
+        losses = self._task.losses(executor.forward(params, self.inputs[index]), targets)
         return (losses * mask).sum(-1) / mask.sum(-1)
 
     def _all_pairs(self, params: Params, probe: Probe) -> Tensor:
@@ -257,11 +262,11 @@ class Clients:
         mask, executor = probe.mask, self._executor(params, {}, None)
         index, targets = probe.index[mask].to(self.device), probe.targets[mask].to(self.device)
         owner = mask.nonzero()[:, 0].to(self.device)
-        totals = self.inputs.new_zeros(self.num_clients, self.num_clients)
+        totals = next(iter(params.values())).new_zeros(self.num_clients, self.num_clients)
         for part in self._chunks(len(index), executor, shared=True):
             outputs = executor.forward(params, self.inputs[index[part]], shared=True)
-            labels = targets[part].expand(self.num_clients, -1)
-            totals.index_add_(1, owner[part], _losses(outputs, labels))
+            labels = targets[part].expand(self.num_clients, *targets[part].shape)
+            totals.index_add_(1, owner[part], self._task.losses(outputs, labels))
         return totals / mask.sum(-1).to(self.device)
 
     def _columns(self, params: Params, senders: Tensor, probe: Probe, model: str) -> Tensor:
@@ -272,15 +277,10 @@ class Clients:
         for chosen in senders.T:
             rows = chosen if model == "receiver" else torch.arange(len(chosen), device=self.device)
             models = params if model == "receiver" else {name: value[chosen] for name, value in params.items()}
-            total = self.inputs.new_zeros(len(chosen))
+            total = next(iter(params.values())).new_zeros(len(chosen))
             for part in self._chunks(index.shape[1], executor):
                 where = rows, part
-                losses = _losses(executor.forward(models, self.inputs[index[where]]), targets[where])
+                losses = self._task.losses(executor.forward(models, self.inputs[index[where]]), targets[where])
                 total += losses.where(mask[where], 0).sum(-1)
             columns.append(total / mask[rows].sum(-1))
         return torch.stack(columns, 1)
-
-
-def _losses(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Loss of every sample: outputs (K, B, C), labels (K, B) -> (K, B)."""
-    return F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)

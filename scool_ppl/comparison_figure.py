@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scool_ppl.charts import draw_weights, new_figure, weights_order
+from scool_ppl.charts import draw_weights, new_figure, score_name, weights_order
 from scool_ppl.graph import CooperationGraph
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def draw_comparison(models: Mapping[str, tuple[CooperationGraph, Sequence[Mappin
         values = [np.nan if row["accuracy"]["mean"] is None else row["accuracy"]["mean"] for row in history]
         style = LINES[(place // len(COLOURS) + place) % len(LINES)]
         ax.plot(numbers, values, style, color=COLOURS[place % len(COLOURS)], label=name)
-    ax.set(xlabel="round", ylabel="accuracy, mean over clients")
+    ax.set(xlabel="round", ylabel=f"{score_name(history)}, mean over clients")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.grid(alpha=0.3)
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, frameon=False, fontsize=9)

@@ -24,7 +24,7 @@ UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.
 """What numpy raises on a damaged .npz file."""
 
 _REQUIRED = ("inputs", "targets", "client")
-_OPTIONAL = ("split", "names", "groups", "truth", "num_classes")
+_OPTIONAL = ("split", "names", "groups", "truth", "num_classes", "task")
 
 
 def read_npz(
@@ -81,11 +81,11 @@ def float_tensor(values: ArrayLike, what: str) -> Tensor:
     return tensor.to(torch.float32)
 
 
-def long_tensor(values: ArrayLike, what: str) -> Tensor:
+def long_tensor(values: ArrayLike, what: str, remedy: str = "convert them to integers") -> Tensor:
     """The values as int64; fractions are refused, not rounded."""
     tensor = _tensor(values, what)
     if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex()):
-        raise InputError(f"{what} are {tensor.dtype}, expected whole numbers; convert them to integers")
+        raise InputError(f"{what} are {tensor.dtype}, expected whole numbers; {remedy}")
     return tensor.long()
 
 

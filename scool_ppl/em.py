@@ -207,7 +207,9 @@ class EM:
                 state, info = self.step(state)
                 mixed, trained = self.evaluate(state), self.clients.evaluate(info.trained)
                 graph = self.graph(state, mixed)
-                row = history_row(state.round, info, mixed, trained, graph.score(self.clients.federation.truth))
+                federation = self.clients.federation
+                found = graph.score(federation.truth)
+                row = history_row(state.round, info, mixed, trained, found, federation.task.score)
                 history.append(row)
                 report(row)
                 if folder is not None:

@@ -109,9 +109,10 @@ class Evidence:
 
     @cached_property
     def label_entropy(self) -> Tensor:
-        """Entropy of each client's own training labels, (K,): the loss of knowing only their frequencies."""
-        counts = self.clients.federation.label_counts("train").to(self.loss.dtype)
-        return torch.special.entr(counts / counts.sum(1, keepdim=True)).sum(1)
+        """The loss of knowing only how a client's own training targets are distributed, (K,): for labels their entropy."""
+        federation = self.clients.federation
+        targets = [federation.labels(client, rows) for client, rows in enumerate(federation.train)]
+        return federation.task.marginal(targets, self.loss.dtype)
 
     @cached_property
     def updates(self) -> Params:

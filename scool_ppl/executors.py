@@ -19,6 +19,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.measured import Layout, threads
 from scool_ppl.networks import seeded
 from scool_ppl.peers import Peers
+from scool_ppl.tasks import Task
 
 Result = TypeVar("Result")
 
@@ -27,7 +28,9 @@ _SMALL = 2**20  # parameters in the stack
 
 
 class Executor(Protocol):
-    """Trains and evaluates K networks; neither changes what it is given."""
+    """Trains and evaluates K networks on a task; neither changes what it is given."""
+
+    task: Task
 
     def train(
         self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
@@ -43,8 +46,9 @@ class Executor(Protocol):
 class Stacked:
     """All clients at once: `torch.func.vmap` forward, one backward, one `torch.optim` optimiser on the stacks."""
 
-    def __init__(self, module: nn.Module, optimizer: MakeOptimizer, layout: Layout, random: bool) -> None:
-        self.module, self.optimizer, self.layout, self.random = copy.deepcopy(module), optimizer, layout, random
+    def __init__(self, module: nn.Module, task: Task, optimizer: MakeOptimizer, layout: Layout, random: bool) -> None:
+        self.module, self.task, self.optimizer = copy.deepcopy(module), task, optimizer
+        self.layout, self.random = layout, random
         self.trainable = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
         self.convolutional = _is_convolutional(module)
 
@@ -82,7 +86,7 @@ class Stacked:
         params, active = {name: value.clone() for name, value in params.items()}, batches.active
         started = _started(state, len(active)).clone().to(active.device)
         state = {name: value.clone() for name, value in state.items() if name != _STARTED}
-        losses = inputs.new_zeros(active.shape)
+        losses = batches.weight.new_zeros(active.shape)
         self.module.train()
         with (
             torch.enable_grad(),
@@ -115,7 +119,7 @@ class Stacked:
         leaves = {name: chosen[name].requires_grad_() for name in self.trainable}
         mine = {} if fresh else {name: self._own(name, value, rows) for name, value in state.items()}
         forward = partial(self._vmapped(shared=False), chosen)
-        losses, mine = descend(self.optimizer, forward, leaves, mine, inputs, batches, towards(pull, rows))
+        losses, mine = descend(self.task, self.optimizer, forward, leaves, mine, inputs, batches, towards(pull, rows))
         for name, leaf in leaves.items():
             params[name][rows] = leaf.detach()
         for name, value in mine.items():
@@ -148,8 +152,8 @@ class Stacked:
 class Loop:
     """One client at a time on its slices, with its own `torch.optim` optimiser; on a CPU one worker thread per core."""
 
-    def __init__(self, module: nn.Module, optimizer: MakeOptimizer, random: bool) -> None:
-        self.optimizer, self.random = optimizer, random
+    def __init__(self, module: nn.Module, task: Task, optimizer: MakeOptimizer, random: bool) -> None:
+        self.task, self.optimizer, self.random = task, optimizer, random
         leaves = list(module.parameters())
         # Threads share one global generator, so noisy networks run in this thread only.
         serial = random or leaves[0].device.type != "cpu"
@@ -165,7 +169,7 @@ class Loop:
         params, active = {name: value.clone() for name, value in params.items()}, batches.active
         started = _started(state, len(active))
         before = {name: value for name, value in state.items() if name != _STARTED}
-        losses = inputs.new_zeros(active.shape)
+        losses = batches.weight.new_zeros(active.shape)
 
         def work(module: nn.Module, client: int) -> Params:
             part = Batches(*(field[client][active[client]] for field in batches))
@@ -195,7 +199,7 @@ class Loop:
                 parameter.copy_(own[name])
         leaves = {name: leaf for name, leaf in module.named_parameters() if leaf.requires_grad}
         forward = lambda x: module(self._ready(x))  # noqa: E731
-        losses, state = descend(self.optimizer, forward, leaves, state, inputs, batches, pull)
+        losses, state = descend(self.task, self.optimizer, forward, leaves, state, inputs, batches, pull)
         for name, leaf in leaves.items():
             own[name].copy_(leaf.detach())
             leaf.grad = None
@@ -233,7 +237,9 @@ class Loop:
 
 
 def mixed(executor: Executor, params: Params, inputs: Tensor, weights: Tensor, peers: Peers) -> Tensor:
-    """log sum_j w_ij softmax h_theta_j(x) for x of client i, inputs (K, B, ...) -> (K, B, C); rows of w normalised.
+    """Outputs (K, B, ...) that predict as sum_j w_ij p(y | h_theta_j(x)), x of client i (K, B, ...); rows of w normalised.
+
+    For classes log sum_j w_ij softmax h_theta_j(x), for regression sum_j w_ij h_theta_j(x).
 
     A column of candidates at a time, those that nobody uses left out; a client without any weight predicts alone.
     """
@@ -247,8 +253,9 @@ def mixed(executor: Executor, params: Params, inputs: Tensor, weights: Tensor, p
     for part, sender in [(alone, clients), *columns]:
         if float(part.max()) > 1e-6:
             models = {name: value[sender.to(value.device)] for name, value in params.items()}
-            predicted = predicted + part.to(inputs)[:, None, None] * executor.forward(models, inputs).softmax(-1)
-    return torch.as_tensor(predicted).clamp(min=1e-30).log()
+            each = executor.task.predictive(executor.forward(models, inputs))
+            predicted = predicted + part.to(each).view(-1, *(1,) * (each.dim() - 1)) * each
+    return executor.task.from_predictive(torch.as_tensor(predicted))
 
 
 def _is_convolutional(module: nn.Module) -> bool:

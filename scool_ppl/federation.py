@@ -26,11 +26,14 @@ from scool_ppl.datasets import (
 )
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.federation_checks import check
+from scool_ppl.tasks import Classification, Task, read_task, written
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Who has which data: K clients' rows of inputs (N, ...) float32 and targets (N,) long, never copied per client.
+    """Who has which data: K clients' rows of inputs (N, ...) and targets (N, ...), never copied per client.
+
+    task: what is learned, by default Classification(num_classes) of inputs float32 and targets (N,) long.
 
     train, validation, test: K long index lists each; held-out rows may be shared, training rows belong to one client.
     relabel: (K, C) long, client i calls class c relabel[i, c]. groups: the true group of each client.
@@ -43,17 +46,22 @@ class Federation:
     validation: tuple[Tensor, ...] = field(repr=False)
     test: tuple[Tensor, ...] = field(repr=False)
     names: tuple[str, ...]
-    num_classes: int
+    num_classes: int = 0
     relabel: Tensor | None = field(default=None, repr=False)
     groups: tuple[int, ...] | None = None
     truth: Tensor | None = field(default=None, repr=False)
     spec: str = ""
+    task: Task = None  # type: ignore[assignment]  # classification, where none is given
 
     def __post_init__(self) -> None:
+        if self.task is None:
+            object.__setattr__(self, "task", Classification(self.num_classes))
+        object.__setattr__(self, "num_classes", self.num_classes or self.task.num_classes)
         if self.truth is None and self.groups is not None:
             group = torch.tensor(self.groups)
             object.__setattr__(self, "truth", (group[:, None] == group).float().fill_diagonal_(0))
         check(self)
+        object.__setattr__(self, "task", self.task.fitted(self.targets[torch.cat(self.train)]))
 
     @property
     def num_clients(self) -> int:
@@ -65,9 +73,9 @@ class Federation:
         return targets if self.relabel is None else self.relabel[client][targets]
 
     def label_counts(self, split: str = "train") -> Tensor:
-        """(K, C) long: images of each class that each client has in a split, in the client's own labels."""
+        """(K, C) long: how often each client has each class (or token) in a split, in the client's own labels."""
         rows = enumerate(self._lists(split))
-        return torch.stack([torch.bincount(self.labels(i, own), minlength=self.num_classes) for i, own in rows])
+        return torch.stack([self.task.counts(self.labels(i, own)) for i, own in rows])
 
     def class_mask(self) -> Tensor:
         """(K, C) bool: the classes of each client's task, in any of its parts."""
@@ -98,6 +106,7 @@ class Federation:
             relabel=None if self.relabel is None else self.relabel[chosen],
             groups=None if self.groups is None else tuple(self.groups[i] for i in chosen),
             truth=None if self.truth is None else self.truth[chosen][:, chosen],
+            task=self.task,
         )
 
     @classmethod
@@ -115,20 +124,22 @@ class Federation:
         groups: ArrayLike | None = None,
         truth: ArrayLike | None = None,
         num_classes: int | None = None,
+        task: Task | str | None = None,
         spec: str = "",
     ) -> Federation:
         """Rows divided by their owner. clients: (N,) ids, taken in ascending order, or K index lists.
 
         split: (N,) of 0 train, 1 validation, 2 test; without it, seeded fractions of every client's rows.
+        task: classification, unless it is given, as a Task or as text: "regression:sigma=0.5", "next-token".
         """
-        x, y = float_tensor(inputs, "inputs"), long_tensor(targets, "targets")
+        if task is None:
+            task = "classification" if num_classes is None else Classification(num_classes)
+        task, x, y = read_task(task, inputs, targets)
         count = x.shape[0] if x.ndim else 0
         lists, ids = rows_per_client(clients, count)
         labels = tuple(str(name) for name in names) if names is not None else tuple(f"client {i}" for i in ids)
         if len(labels) != len(lists):
             raise InputError(f"{len(labels)} names for {len(lists)} clients, expected one name a client")
-        if num_classes is None:
-            num_classes = 1 + int(y.max()) if y.numel() else 0
         if split is None:
             parts = [fractions(rows, validation, test, seed, name) for rows, name in zip(lists, labels, strict=True)]
         else:
@@ -141,10 +152,11 @@ class Federation:
             validation=tuple(part[1] for part in parts),
             test=tuple(part[2] for part in parts),
             names=labels,
-            num_classes=num_classes,
+            num_classes=num_classes or 0,
             groups=None if groups is None else tuple(long_tensor(groups, "groups").flatten().tolist()),
             truth=None if truth is None else float_tensor(truth, "truth"),
             spec=spec,
+            task=task,
         )
 
     @classmethod
@@ -196,6 +208,7 @@ class Federation:
                 groups=arrays.get("groups"),
                 truth=arrays.get("truth"),
                 num_classes=None if classes is None else int(long_tensor(classes, "num_classes").sum()),
+                task=str(arrays["task"]) if "task" in arrays else None,
                 spec=str(path),
             )
         except InputError as error:
@@ -204,9 +217,9 @@ class Federation:
     def save_npz(self, path: str | Path) -> None:
         """Write an .npz that numpy reads without pickle; a row for every image of every client.
 
-        inputs (N, ...) float32, targets (N,) int64 as the owner calls them, client (N,) the owner 0 to K - 1, optional
-        split (N,) 0 train, 1 validation, 2 test, names (K,), groups (K,), truth (K, K), num_classes (). A held-out
-        image that several clients share becomes a row for each.
+        inputs (N, ...), targets (N, ...) as the owner calls them, client (N,) the owner 0 to K - 1, optional split (N,)
+        0 train, 1 validation, 2 test, names (K,), groups (K,), truth (K, K), num_classes (), task () as text, see
+        `from_arrays`. A held-out image that several clients share becomes a row for each.
         """
         lists = [rows for own in zip(self.train, self.validation, self.test, strict=True) for rows in own]
         sizes = torch.tensor([len(rows) for rows in lists])
@@ -222,8 +235,9 @@ class Federation:
             arrays["groups"] = torch.tensor(self.groups)
         if self.truth is not None:
             arrays["truth"] = self.truth
-        written = {name: values.cpu().numpy() for name, values in arrays.items()}
-        write_npz(path, {**written, "names": np.array(self.names)})
+        numbers = {name: values.cpu().numpy() for name, values in arrays.items()}
+        texts = {"names": np.array(self.names), "task": np.array(written(self.task))}
+        write_npz(path, {**numbers, **texts})
 
     def _lists(self, split: str) -> tuple[Tensor, ...]:
         if split not in SPLITS:

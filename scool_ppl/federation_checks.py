@@ -22,25 +22,14 @@ def check(federation: Federation) -> None:
 
 
 def _check_arrays(federation: Federation) -> None:
-    """One finite float32 input and one label in range for each row."""
-    inputs, targets, classes = federation.inputs, federation.targets, federation.num_classes
+    """Tensors of the task's types and values."""
+    inputs, targets, task = federation.inputs, federation.targets, federation.task
     if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):
         raise InputError("inputs and targets are not both tensors, expected tensors; use Federation.from_arrays")
-    if inputs.dtype != torch.float32 or inputs.ndim < 2:
-        shape = tuple(inputs.shape)
-        raise InputError(f"inputs are {inputs.dtype} of shape {shape}, expected float32 (N, ...); convert or reshape")
-    if targets.dtype != torch.long or targets.shape != inputs.shape[:1]:
-        raise InputError(
-            f"targets are {targets.dtype} of shape {tuple(targets.shape)}, expected int64 ({len(inputs)},): one label "
-            "for each input"
-        )
-    finite = inputs.isfinite()
-    if not finite.all():
-        row = int(finite.flatten(1).all(1).logical_not().nonzero()[0])
-        raise InputError(f"input {row} holds NaN or infinity, expected finite numbers; remove or repair the row")
-    if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < classes:
-        low, high = int(targets.min()), int(targets.max())
-        raise InputError(f"targets run from {low} to {high}, expected 0 to {classes - 1}; renumber, or set num_classes")
+    if federation.num_classes != task.num_classes:
+        found = f"num_classes is {federation.num_classes}, but the task '{task.name}' has {task.num_classes} classes"
+        raise InputError(f"{found}, expected the same number; leave num_classes out")
+    task.check(inputs, targets)
 
 
 def _check_clients(federation: Federation) -> None:
@@ -64,6 +53,8 @@ def _check_clients(federation: Federation) -> None:
         if not truth.is_floating_point() or not truth.isfinite().all() or (truth < 0).any() or truth.diagonal().any():
             raise InputError("truth must be finite floating-point weights from 0 up with a zero diagonal; correct it")
     if relabel is not None:
+        if classes == 0:
+            raise InputError(f"relabel was given, but {federation.task.name} has no classes to rename; leave it out")
         if relabel.dtype != torch.long or relabel.shape != (count, classes):
             found_shape = tuple(relabel.shape)
             raise InputError(f"relabel is {relabel.dtype} {found_shape}, expected int64 ({count}, {classes})")

@@ -53,9 +53,9 @@ class CrossLoss:
         log_lik[i, j] = n_eff (R_j - L_ij) / temperature
 
     L_ij is the mean loss of model i on client j's data, averaged with L_ji if `symmetric`. R_j is the loss of a
-    reference model: "midpoint" half way between what cooperation can reach and chance, "uniform" the loss of uniform
-    guessing log C, "marginal" as midpoint but with the entropy of client j's labels for chance, "none" zero, which is
-    the raw log-likelihood of the paper, under which cooperating never wins.
+    reference model: "midpoint" half way between what cooperation can reach and chance, "uniform" chance, log C for C
+    classes, "marginal" as midpoint but with the entropy of client j's labels for chance, "none" zero, which is the raw
+    log-likelihood of the paper, under which cooperating never wins. Tasks say what chance and that entropy are to them.
     """
 
     looks: ClassVar[bool] = True

@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scool_ppl.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from scool_ppl.federation import Federation
 
 Builder = Callable[..., nn.Module]
 
@@ -85,6 +89,26 @@ class ResNet9(nn.Module):
         return self.classify(self.features(x).amax((-2, -1)))
 
 
+class Chars(nn.Module):
+    """Next tokens from the last `context` of them: tokens (B, T) -> (B, T, vocabulary), position t sees none after t."""
+
+    def __init__(self, vocabulary: int, context: int = 4, width: float = 1.0) -> None:
+        super().__init__()
+        if context < 1:
+            raise InputError(f"context={context}: expected at least 1 token")
+        embedding, units = _scaled(12, width), _scaled(64, width)
+        self.context = context
+        self.embed = nn.Embedding(vocabulary, embedding)
+        self.hide = nn.Linear(context * embedding, units)
+        self.predict = nn.Linear(units, vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        # Zeros stand for what is before the first token; a window is what a causal convolution sees.
+        before = F.pad(self.embed(tokens), (0, 0, self.context - 1, 0))
+        windows = before.unfold(-2, self.context, 1).flatten(-2)
+        return self.predict(self.hide(windows).relu())
+
+
 def _scaled(channels: int, width: float) -> int:
     if width <= 0:
         raise InputError(f"width={width}: expected a positive factor, such as 1.0 or 0.5")
@@ -110,6 +134,14 @@ def _mlp(shape: tuple[int, ...], classes: int, *, hidden: Sequence[int] = (64,))
     return MLP(math.prod(shape), classes, hidden)
 
 
+def _linear(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    return MLP(math.prod(shape), outputs, ())
+
+
+def _chars(shape: tuple[int, ...], outputs: int, *, context: int = 4, width: float = 1.0) -> nn.Module:
+    return Chars(outputs, context, width)
+
+
 def _cnn(shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> nn.Module:
     channels, height, breadth = _image_shape("cnn", shape, 4)
     return CNN(channels, (height, breadth), classes, width)
@@ -119,21 +151,30 @@ def _resnet9(shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> nn.
     return ResNet9(_image_shape("resnet9", shape, 8)[0], classes, width)
 
 
-NETWORKS: dict[str, Builder] = {"mlp": _mlp, "cnn": _cnn, "resnet9": _resnet9}
-"""Builders by name, each called as ``builder(input_shape, num_classes, **options)``."""
+NETWORKS: dict[str, Builder] = {"linear": _linear, "mlp": _mlp, "cnn": _cnn, "resnet9": _resnet9, "chars": _chars}
+"""Builders by name, each called as ``builder(input_shape, outputs, **options)``."""
 
 _SMALLEST = {"cnn": 4, "resnet9": 8}
+_OF_TOKENS = ("chars",)
 
 
 def network_for(
-    input_shape: Sequence[int], num_classes: int, name: str = "auto", **options: Any
+    input_shape: Sequence[int], outputs: int, name: str = "auto", *, tokens: bool = False, **options: Any
 ) -> Callable[[], nn.Module]:
-    """What builds a fresh network for inputs of one sample's shape; `auto` is the CNN for images, else the MLP."""
+    """What builds a fresh network for inputs of one sample's shape; the last layer has `outputs` units.
+
+    `auto` is `chars` for tokens, the CNN for images, else the MLP.
+    """
     shape = tuple(int(size) for size in input_shape)
-    if name == "auto":
+    if name == "auto" and tokens:
+        name = "chars"
+    elif name == "auto":
         name = "cnn" if len(shape) == 3 and min(shape[1:]) >= _SMALLEST["cnn"] else "mlp"
     if name not in NETWORKS:
         raise unknown("network", name, [*NETWORKS, "auto"])
+    if tokens != (name in _OF_TOKENS):
+        found, expected = ("tokens", "chars") if tokens else ("numbers", "mlp, or cnn for images")
+        raise InputError(f"network '{name}' got {found} as inputs, expected {expected}; choose auto")
     builder = NETWORKS[name]
     parameters = inspect.signature(builder).parameters.values()
     accepted = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
@@ -142,7 +183,13 @@ def network_for(
             raise unknown(f"option of network '{name}':", option, accepted)
     if name in _SMALLEST:
         _image_shape(name, shape, _SMALLEST[name])
-    return partial(builder, shape, num_classes, **options)
+    return partial(builder, shape, outputs, **options)
+
+
+def network_of(federation: Federation, name: str = "auto", **options: Any) -> Callable[[], nn.Module]:
+    """`network_for` the inputs and the task of a federation."""
+    tokens = not federation.inputs.is_floating_point()
+    return network_for(federation.inputs.shape[1:], federation.task.width, name, tokens=tokens, **options)
 
 
 @contextmanager
@@ -162,19 +209,23 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
 
 
 def examine(
-    network: Callable[[], nn.Module], example: Tensor, num_classes: int, seed: int = 0
+    network: Callable[[], nn.Module],
+    example: Tensor,
+    output_shape: Sequence[int],
+    dtype: torch.dtype | None = None,
+    seed: int = 0,
 ) -> tuple[nn.Module, bool, int]:
-    """A client's network on the example's device and dtype; does training draw random numbers; its widest layer.
+    """A client's network of a dtype on the example's device; does training draw random numbers; its widest layer.
 
     The width is the largest number of elements that any module puts out per sample.
 
-    Raises InputError unless it maps the example (B, ...) to (B, num_classes) and only parameters change in training.
+    Raises InputError unless it maps the example (B, ...) to (B, *output_shape) and only parameters change in training.
     """
     with seeded(seed, example.device):
         module = network()
         if not isinstance(module, nn.Module):
             raise InputError(f"network() gave a {type(module).__name__}, expected what builds a torch.nn.Module")
-        module = module.to(example.device, example.dtype if example.is_floating_point() else None)
+        module = module.to(example.device, dtype)
         for name, part in module.named_modules():
             if isinstance(part, nn.modules.batchnorm._BatchNorm):
                 raise InputError(
@@ -197,16 +248,16 @@ def examine(
             line = str(problem).splitlines()[0]
             raise InputError(
                 f"the network does not take the federation's inputs of shape {tuple(example.shape[1:])}: {line}; "
-                "build it with network_for(input_shape, num_classes)"
+                "build it with network_for(input_shape, outputs)"
             ) from problem
         finally:
             for hook in hooks:
                 hook.remove()
         random = not torch.equal(before, _random_state(example.device))
-    if tuple(outputs.shape) != (len(example), num_classes):
+    if tuple(outputs.shape) != (len(example), *output_shape):
         raise InputError(
             f"the network's outputs have shape {tuple(outputs.shape)} for {len(example)} samples, expected "
-            f"({len(example)}, {num_classes}): one column per class"
+            f"{(len(example), *output_shape)}: one column per class, or what else the federation's task expects"
         )
     for name, value in module.named_buffers():
         if not torch.equal(value, buffers[name]):

@@ -28,7 +28,7 @@ def tracked(rounds: int, *, enabled: bool = True) -> Iterator[Callable[[dict[str
 
         def report(row: dict[str, Any]) -> None:
             loss, accuracy, bound = _shown(row["loss"]), _shown(row["accuracy"]["mean"]), _shown(row["elbo"], 1)
-            note = f"loss {loss}  accuracy {accuracy}  bound {bound}"
+            note = f"loss {loss}  {row.get('score', 'accuracy')} {accuracy}  bound {bound}"
             progress.update(task, advance=1, note=note)
 
         yield report

@@ -34,12 +34,18 @@ def spread(values: Tensor) -> dict[str, float | None]:
     return {"mean": float(values.mean()), "std": float(values.std(unbiased=False)), "worst10": float(worst.mean())}
 
 
-def history_row(round: int, info: EMInfo, mixed: Evaluation, trained: Evaluation, scores: Scores) -> Row:
-    """One line of history.jsonl: `accuracy` is of the mixed networks, `accuracy_trained` of those before mixing."""
+def history_row(
+    round: int, info: EMInfo, mixed: Evaluation, trained: Evaluation, scores: Scores, score: str = "accuracy"
+) -> Row:
+    """One line of history.jsonl: `accuracy` is of the mixed networks, `accuracy_trained` of those before mixing.
+
+    score: what the task calls it.
+    """
     return {
         "round": round,
         "elbo": number(info.elbo),
         "loss": number(info.loss),
+        "score": score,
         "accuracy": spread(mixed.accuracy),
         "accuracy_trained": spread(trained.accuracy),
         "task_accuracy": spread(mixed.task_accuracy),

@@ -49,10 +49,11 @@ def fit_table(result: Result) -> Table:
     summary = result.summary
     table = Table(title=f"{result.name} on {summary['federation']}", title_justify="left", show_header=False)
     accuracy, trained = summary["accuracy"], summary["accuracy_trained"]
-    table.add_row("accuracy", f"{_shown(accuracy['mean'])} ± {_shown(accuracy['std'])} over clients")
+    score = summary.get("score", "accuracy")
+    table.add_row(score, f"{_shown(accuracy['mean'])} ± {_shown(accuracy['std'])} over clients")
     table.add_row("worst 10 %", _shown(accuracy["worst10"]))
     table.add_row("before mixing", _shown(trained["mean"]))
-    table.add_row("task accuracy", _shown(summary["task_accuracy"]["mean"]))
+    table.add_row(f"task {score}", _shown(summary["task_accuracy"]["mean"]))
     if "gain_over_local" in summary:
         table.add_row("gain over local", f"{summary['gain_over_local']:+.3f}, {summary['harmed']:.0%} harmed")
     graph = summary["graph"]
@@ -70,7 +71,7 @@ def comparison(results: Sequence[Sequence[Result]]) -> list[Row]:
     """One row a model: mean and standard deviation over seeds of every column, None where undefined."""
     rows = []
     for runs in zip(*results, strict=True):
-        row: Row = {"model": runs[0].name}
+        row: Row = {"model": runs[0].name, "score": runs[0].summary.get("score", "accuracy")}
         for column, path in COLUMNS.items():
             values = [value for run in runs if (value := number(run.summary, path)) is not None]
             row[column] = None if not values else {"mean": _mean(values), "std": _std(values)}
@@ -87,8 +88,9 @@ def comparison_table(rows: Sequence[Row], seeds: int) -> Group:
         table.add_column("model", overflow="fold")
         for column in columns:
             # A narrow terminal breaks lines between words and never cuts a number.
-            words = " ".join([column, *(_cell(column, row[column], seeds) for row in rows)]).split()
-            table.add_column(column, justify="right", min_width=max(map(len, words)))
+            heading = _heading(column, rows)
+            words = " ".join([heading, *(_cell(column, row[column], seeds) for row in rows)]).split()
+            table.add_column(heading, justify="right", min_width=max(map(len, words)))
         for row in rows:
             table.add_row(row["model"], *(_cell(column, row[column], seeds) for column in columns))
         parts.append(table)
@@ -97,10 +99,15 @@ def comparison_table(rows: Sequence[Row], seeds: int) -> Group:
 
 def markdown(rows: Sequence[Row], columns: Sequence[str], seeds: int) -> str:
     """The comparison as a Markdown table."""
-    lines = ["| model | " + " | ".join(columns) + " |", "| --- " * (len(columns) + 1) + "|"]
+    lines = ["| model | " + " | ".join(_heading(c, rows) for c in columns) + " |", "| --- " * (len(columns) + 1) + "|"]
     for row in rows:
         lines.append(f"| {row['model']} | " + " | ".join(_cell(c, row[c], seeds) for c in columns) + " |")
     return "\n".join(lines)
+
+
+def _heading(column: str, rows: Sequence[Row]) -> str:
+    """What the task calls its score stands above the column `accuracy`."""
+    return str(rows[0].get("score", column)) if column == "accuracy" else column
 
 
 def _cell(column: str, value: dict[str, float] | None, seeds: int) -> str:

@@ -17,7 +17,7 @@ from scool_ppl.em import EM, CooperationModel, Fit, Schedule
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.estep import NaturalGradient, SVIStep
 from scool_ppl.federation import Federation
-from scool_ppl.networks import network_for
+from scool_ppl.networks import network_of
 from scool_ppl.records import Row, against_local, clients_csv, total_seconds, versions
 from scool_ppl.runs import Run
 from scool_ppl.zoo import load_model
@@ -67,7 +67,7 @@ class Settings:
         options = {} if self.width is None else {"width": self.width}
         return Clients(
             federation,
-            network_for(tuple(federation.inputs.shape[1:]), federation.num_classes, self.network, **options),
+            network_of(federation, self.network, **options),
             optimizer=partial(
                 torch.optim.SGD, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay
             ),

@@ -130,7 +130,8 @@ def test_a_row_of_the_history_has_the_promised_keys(learned: tuple[Path, str]) -
     spread = ["mean", "std", "worst10"]
     for row in history:
         nested = {key: list(value) for key, value in row.items() if isinstance(value, dict)}
-        assert list(row) == ["round", "elbo", "loss", *nested]
+        assert list(row) == ["round", "elbo", "loss", "score", *nested]
+        assert row["score"] == "accuracy"
         assert nested == {
             "accuracy": spread,
             "accuracy_trained": spread,

@@ -283,7 +283,8 @@ def test_history_has_the_rows_of_the_contract(clients: Clients) -> None:
     seen: list[tuple[EMState, EMInfo, Row]] = []
     result = em("scool_sbm", clients).fit(2, progress=False, callbacks=[lambda *round: seen.append(round)])
     assert [row["round"] for row in result.history] == [1, 2]
-    keys = ["round", "elbo", "loss", "accuracy", "accuracy_trained", "task_accuracy", "graph", "bytes", "seconds"]
+    spreads = ["accuracy", "accuracy_trained", "task_accuracy"]
+    keys = ["round", "elbo", "loss", "score", *spreads, "graph", "bytes", "seconds"]
     parts = {
         "accuracy": {"mean", "std", "worst10"},
         "accuracy_trained": {"mean", "std", "worst10"},

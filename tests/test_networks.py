@@ -60,28 +60,28 @@ def test_unknown_names_and_options_and_shapes_are_explained() -> None:
         network_for((64,), 10, "cnn")
     with pytest.raises(InputError, match="positive factor"):
         network_for((3, 32, 32), 10, "cnn", width=0)()
-    assert set(NETWORKS) == {"mlp", "cnn", "resnet9"}
+    assert set(NETWORKS) == {"linear", "mlp", "cnn", "resnet9", "chars"}
 
 
 def test_examine_reports_noise_and_the_widest_layer() -> None:
     x = torch.zeros(2, 3)
-    quiet = examine(lambda: MLP(3, 2, hidden=(50,)), x, 2)
+    quiet = examine(lambda: MLP(3, 2, hidden=(50,)), x, (2,))
     assert quiet[1:] == (False, 50)
-    assert examine(lambda: nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), x, 2)[1] is True
+    assert examine(lambda: nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), x, (2,))[1] is True
 
 
 def test_examine_refuses_what_cannot_be_a_clients_network() -> None:
     x, image = torch.zeros(2, 3), torch.ones(2, 3, 4, 4)
     with pytest.raises(InputError, match=r"'1' is a BatchNorm1d.*GroupNorm"):
-        examine(lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), x, 2)
+        examine(lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), x, (2,))
     tracking = nn.InstanceNorm2d(3, track_running_stats=True)
     with pytest.raises(InputError, match=r"running_mean.*changes in training"):
-        examine(lambda: nn.Sequential(tracking, nn.Flatten(), nn.Linear(48, 2)), image, 2)
+        examine(lambda: nn.Sequential(tracking, nn.Flatten(), nn.Linear(48, 2)), image, (2,))
     with pytest.raises(InputError, match=r"does not take the federation's inputs of shape \(3,\)"):
-        examine(lambda: MLP(4, 2), x, 2)
+        examine(lambda: MLP(4, 2), x, (2,))
     with pytest.raises(InputError, match="one column per class"):
-        examine(lambda: MLP(3, 5), x, 2)
+        examine(lambda: MLP(3, 5), x, (2,))
     with pytest.raises(InputError, match="no trainable parameters"):
-        examine(nn.Flatten, x, 3)
+        examine(nn.Flatten, x, (3,))
     with pytest.raises(InputError, match=r"expected what builds a torch.nn.Module"):
-        examine(lambda: torch.relu, x, 2)  # type: ignore[arg-type,return-value]
+        examine(lambda: torch.relu, x, (2,))  # type: ignore[arg-type,return-value]

@@ -62,6 +62,7 @@ def test_a_row_tells_mixed_from_trained_networks() -> None:
         "round": 3,
         "elbo": -3.5,
         "loss": 0.25,
+        "score": "accuracy",
         "accuracy": spread(mixed.accuracy),
         "accuracy_trained": spread(trained.accuracy),
         "task_accuracy": spread(mixed.task_accuracy),
@@ -71,7 +72,7 @@ def test_a_row_tells_mixed_from_trained_networks() -> None:
     }
     # Plain values throughout, in the contract's order: what is read back is what was written.
     assert json.loads(json.dumps(row, allow_nan=False)) == row
-    assert list(row)[:4] == ["round", "elbo", "loss", "accuracy"]
+    assert list(row)[:5] == ["round", "elbo", "loss", "score", "accuracy"]
 
 
 def test_a_row_without_any_test_image_is_still_json() -> None:

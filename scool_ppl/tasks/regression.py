@@ -1,0 +1,121 @@
+"""Numbers, with a Gaussian likelihood."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from scool_ppl.datasets import ArrayLike, float_tensor
+from scool_ppl.errors import InputError
+from scool_ppl.tasks.base import check_finite, check_numbers
+
+if TYPE_CHECKING:
+    from scool_ppl.federation import Federation
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Numbers y of x: -log N(y; h(x), sigma^2 I); scored by the share of variance explained, 1 - |y - h(x)|^2 / variance.
+
+    Targets (N,) or (N, dimensions) float32. variance: of the training targets of the whole federation, E |y - E y|^2,
+    which fills it in where it is 0. A mixture of networks predicts its mean.
+    """
+
+    name: ClassVar[str] = "regression"
+    score: ClassVar[str] = "R2"
+    num_classes: ClassVar[int] = 0
+    sigma: float = 1.0
+    dimensions: int = 1
+    variance: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.sigma < math.inf and self.dimensions >= 1 and 0 <= self.variance < math.inf):
+            raise InputError(
+                f"Regression(sigma={self.sigma}, dimensions={self.dimensions}, variance={self.variance}): expected a "
+                "positive sigma, at least one dimension and a variance from 0 up"
+            )
+
+    @classmethod
+    def of(cls, inputs: Tensor, targets: Tensor, dimensions: int | None = None, **options: float) -> Regression:
+        """With as many dimensions as the targets have, unless they are given."""
+        found = targets.shape[1] if targets.ndim == 2 else 1
+        return cls(dimensions=found if dimensions is None else dimensions, **options)
+
+    @property
+    def width(self) -> int:
+        return self.dimensions
+
+    def output_shape(self, input_shape: Sequence[int]) -> tuple[int, ...]:
+        return (self.dimensions,)
+
+    @staticmethod
+    def arrays(inputs: ArrayLike, targets: ArrayLike) -> tuple[Tensor, Tensor]:
+        return float_tensor(inputs, "inputs"), float_tensor(targets, "targets")
+
+    def check(self, inputs: Tensor, targets: Tensor) -> None:
+        check_numbers(inputs)
+        count = len(inputs)
+        shapes = [(count, self.dimensions), *([(count,)] if self.dimensions == 1 else [])]
+        if targets.dtype != torch.float32 or tuple(targets.shape) not in shapes:
+            raise InputError(
+                f"targets are {targets.dtype} of shape {tuple(targets.shape)}, expected float32 {shapes[-1]}: "
+                f"{self.dimensions} for each input; convert them, or set dimensions"
+            )
+        check_finite("input", inputs)
+        check_finite("target", targets)
+
+    def fitted(self, targets: Tensor) -> Self:
+        if self.variance:
+            return self
+        variance = float(_variance(targets.double()))
+        if variance == 0:
+            raise InputError(
+                f"the {len(targets)} training targets are all the same, expected some variance to explain; "
+                "give Regression(variance=...) if that is meant"
+            )
+        return replace(self, variance=variance)
+
+    @property
+    def chance(self) -> float:
+        """The mean of all training targets, whatever the input: log(sigma sqrt(2 pi)) D + variance / (2 sigma^2)."""
+        return self._constant + self.variance / (2 * self.sigma**2)
+
+    def marginal(self, targets: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+        """The mean of the client's own training targets, whatever the input."""
+        variances = torch.stack([_variance(own.double()) for own in targets])
+        return (self._constant + variances / (2 * self.sigma**2)).to(dtype)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._constant + self._squared_error(outputs, targets) / (2 * self.sigma**2)
+
+    def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return 1 - self._squared_error(outputs, targets) / self.variance
+
+    def own_outputs(self, federation: Federation) -> Tensor:
+        return torch.ones(federation.num_clients, self.width, dtype=torch.bool)
+
+    def counts(self, targets: Tensor) -> Tensor:
+        raise InputError("regression has no classes to count, expected classification or next-token prediction")
+
+    def predictive(self, outputs: Tensor) -> Tensor:
+        return outputs
+
+    def from_predictive(self, predictive: Tensor) -> Tensor:
+        return predictive
+
+    @property
+    def _constant(self) -> float:
+        return self.dimensions * (math.log(self.sigma) + math.log(2 * math.pi) / 2)
+
+    def _squared_error(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets.reshape(outputs.shape)).square().sum(-1)
+
+
+def _variance(targets: Tensor) -> Tensor:
+    """E |y - E y|^2 of (n,) or (n, D)."""
+    return (targets - targets.mean(0)).square().mean(0).sum()
