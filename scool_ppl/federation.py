@@ -73,7 +73,7 @@ class Federation:
         return targets if self.relabel is None else self.relabel[client][targets]
 
     def label_counts(self, split: str = "train") -> Tensor:
-        """(K, C) long: how often each client has each class (or token) in a split, in the client's own labels."""
+        """(K, C) long: how often a client has each class, as it calls them (or token) in a split; (K, 0) in regression."""
         rows = enumerate(self._lists(split))
         return torch.stack([self.task.counts(self.labels(i, own)) for i, own in rows])
 

@@ -420,15 +420,15 @@ def test_wrong_arrays_are_refused(values: dict[str, Any], words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_regression_has_no_classes_to_count_or_rename() -> None:
+def test_regression_has_no_classes_and_text_has_tokens() -> None:
     data = federation("sine")
-    for ask in (data.label_counts, data.class_mask, lambda: data.classes(0)):
-        with pytest.raises(InputError, match="regression has no classes to count"):
-            ask()
+    assert data.label_counts().shape == data.class_mask().shape == (4, 0)
+    assert data.classes(0).tolist() == []
     with pytest.raises(InputError, match="regression has no classes to rename"):
         Federation(**{**vars(data), "relabel": torch.zeros(4, 1, dtype=torch.long)})
-    counts = federation("text").label_counts("test")
-    assert counts.sum(1).tolist() == [5 * 7] * 4
+    written = federation("text")
+    assert written.label_counts("test").sum(1).tolist() == [5 * 7] * 4
+    assert set(written.targets[written.test[1]].unique().tolist()) <= set(written.classes(1).tolist())
 
 
 # Tables and charts

@@ -61,7 +61,7 @@ class Task(Protocol):
         """(K, width) bool: the outputs among which each client chooses where only its own task is scored."""
 
     def counts(self, targets: Tensor) -> Tensor:
-        """How often each value occurs among the targets, (width,) long."""
+        """How often each value occurs among the targets, (width,) long; (0,) where targets are no such values."""
 
     def predictive(self, outputs: Tensor) -> Tensor:
         """What mixtures of networks average: probabilities, or means."""
