@@ -89,7 +89,7 @@ def pathological(
     """`classes` distinct classes per client: rows of shards, one of each class, shuffled and cut in runs (L2C, Fig. 2).
 
     With P shards of each of M classes and N classes per client there are K = M P / N clients. A client is tested on the
-    held-out images of its classes.
+    held-out images of its classes. truth: who has the same classes, often nobody (SCooL, 5.2).
     """
     check_request(pool, clients, train, validation, test)
     total = pool.num_classes
@@ -109,7 +109,9 @@ def pathological(
     if train is not None:
         taken = (train // classes + (torch.arange(classes) < train % classes)).expand(clients, classes)
     counts = torch.zeros(clients, total, dtype=torch.long).scatter(1, owned, taken)
-    return partitioned(pool, deal(pool, counts), validation, test, own_classes=True)
+    ordered = owned.sort(dim=1).values
+    truth = (ordered[:, None] == ordered).all(-1).float().fill_diagonal_(0)
+    return partitioned(pool, deal(pool, counts), validation, test, own_classes=True)._replace(truth=truth)
 
 
 def _shard_sizes(pool: Pool, shards: int, classes: int, train: int | None) -> Tensor:

@@ -12,6 +12,7 @@ from scool_ppl.dealing import Partition, Pool, exchange, stratified
 from scool_ppl.errors import InputError
 from scool_ppl.partition import RECIPES
 from scool_ppl.randomness import generator
+from scool_ppl.specs import load_federation
 
 
 def make_pool(per_class: int = 100, classes: int = 10, held_out: int = 20, seed: int = 0) -> Pool:
@@ -448,3 +449,12 @@ def test_too_few_held_out_images_for_the_classes() -> None:
 def test_a_client_keeps_one_training_image() -> None:
     partition = RECIPES["iid"](make_pool(), clients=3, train=1, validation=0.9)
     assert [len(rows) for rows in partition.train] == [1, 1, 1]
+
+
+def test_the_truth_of_pathological_is_who_has_the_same_classes() -> None:
+    federation = load_federation("pathological:digits:clients=40,classes=2,train=10", seed=1)
+    sets = [frozenset(federation.classes(client).tolist()) for client in range(40)]
+    same = [[float(i != j and sets[i] == sets[j]) for j in range(40)] for i in range(40)]
+    assert federation.truth is not None
+    assert federation.truth.tolist() == same
+    assert federation.truth.any()
