@@ -149,7 +149,7 @@ def digest(partition: Partition) -> str:
 PINNED: dict[str, tuple[dict[str, Any], str]] = {
     "iid": ({}, "3c4acee2a55df204"),
     "dirichlet": ({"alpha": 0.5, "minimum": 1}, "83de1d49b71b64b3"),
-    "pathological": ({}, "9f1c97a5f4f91f06"),
+    "pathological": ({}, "e8e7d45b9f73bfa9"),
     "groups": ({}, "5bcc6b027fd494bf"),
     "disjoint": ({}, "27a95bfa754036fa"),
     "permuted": ({"ragged": 0.5, "flip": 4}, "9eac567be86bf75e"),
