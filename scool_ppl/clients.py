@@ -27,6 +27,10 @@ _ELEMENTS_AT_ONCE = 2**25  # of the widest layer in one forward pass: some hundr
 _SPLITS = ("train", "validation", "test")
 
 
+Mixture = tuple[Tensor, Peers]
+"""Weights (K, M) of candidates, and who these are."""
+
+
 class Trained(NamedTuple):
     """params and optimizer_state (name -> (K, ...), e.g. "momentum_buffer/0.weight"); loss (K,), of the last epoch.
 
@@ -186,19 +190,15 @@ class Clients:
         return self._stacked if self.executor_name == "stacked" else self._loop
 
     @torch.no_grad()
-    def evaluate(self, params: Params, split: str = "test", mixture: tuple[Tensor, Peers] | None = None) -> Evaluation:
+    def evaluate(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
         """Every client's network on its own images of a split, with its own labels.
 
         With `mixture` (weights (K, M), peers) client i predicts with sum_j w_ij p(y | h_theta_j(x)), rows normalised.
         """
-        members = self._members(split)
-        index, mask = padded(members)
-        targets = labelled(self.federation, index).to(self.device)
-        index, mask, executor = index.to(self.device), mask.to(self.device), self._executor(params, {}, None)
+        index, mask = padded(self._members(split))
+        targets, mask = labelled(self.federation, index).to(self.device), mask.to(self.device)
         totals = torch.zeros(3, self.num_clients, device=self.device)
-        for columns in self._chunks(index.shape[1], executor):
-            inputs = self.inputs[index[:, columns]]
-            outputs = executor.forward(params, inputs) if mixture is None else mixed(executor, params, inputs, *mixture)
+        for columns, outputs in self._outputs(params, index, mixture):
             theirs = self._own.view(len(outputs), *(1,) * (outputs.dim() - 2), -1)
             own = outputs.masked_fill(~theirs, -torch.inf)
             labels = targets[:, columns]
@@ -206,6 +206,20 @@ class Clients:
             each = torch.stack([*scores, self._task.losses(outputs, labels)])
             totals = totals + each.where(mask[:, columns], 0).sum(-1)
         return Evaluation(*(totals / mask.sum(-1)).cpu())
+
+    @torch.no_grad()
+    def predict(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> tuple[Tensor, Tensor]:
+        """Outputs (K, n, ...) of every client's network, or mixture, on its own rows of a split, and mask (K, n)."""
+        index, mask = padded(self._members(split))
+        return torch.cat([outputs for _, outputs in self._outputs(params, index, mixture)], 1).cpu(), mask
+
+    def _outputs(self, params: Params, index: Tensor, mixture: Mixture | None) -> Iterator[tuple[slice, Tensor]]:
+        """Outputs for rows (K, n) of the data, some columns at a time."""
+        index, executor = index.to(self.device), self._executor(params, {}, None)
+        for columns in self._chunks(index.shape[1], executor):
+            inputs = self.inputs[index[:, columns]]
+            outputs = executor.forward(params, inputs) if mixture is None else mixed(executor, params, inputs, *mixture)
+            yield columns, outputs
 
     def _members(self, split: str) -> tuple[Tensor, ...]:
         if split not in _SPLITS:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl.batches import Params
-from scool_ppl.clients import Clients, Evaluation, Trained
+from scool_ppl.clients import Clients, Evaluation, Mixture, Trained
 from scool_ppl.errors import InputError
 from scool_ppl.estep import Posterior
 from scool_ppl.evidence import Evidence
@@ -180,12 +180,15 @@ class EM:
             positions=None if self.model.prior.positions is None else state.moments.get(self.model.prior.positions),
         )
 
+    def mixture(self, state: EMState) -> Mixture | None:
+        """The mixtures that clients predict with, None where each uses its own network alone."""
+        if state.peers is None or state.round == 0:
+            return None
+        return self.model.mixing.predictors(state.moments["Y"], state.peers)
+
     def evaluate(self, state: EMState, split: str = "test") -> Evaluation:
         """What the clients would deploy after this round, on a split: their networks, or mixtures of predictions."""
-        mixture = None
-        if state.peers is not None and state.round > 0:
-            mixture = self.model.mixing.predictors(state.moments["Y"], state.peers)
-        return self.clients.evaluate(state.params, split, mixture)
+        return self.clients.evaluate(state.params, split, self.mixture(state))
 
     def fit(
         self,

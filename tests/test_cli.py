@@ -22,6 +22,7 @@ from scool_ppl.errors import RunError
 from scool_ppl.federation_command import federations
 
 FILES = {
+    "clients.csv",
     "run.json",
     "history.jsonl",
     "weights.npz",

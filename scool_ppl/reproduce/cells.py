@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from scool_ppl.clients import Evaluation
-from scool_ppl.em import EMInfo, EMState
+from scool_ppl.em import EM, EMInfo, EMState
 from scool_ppl.federation import Federation
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.measured import threads
@@ -45,7 +45,9 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
         if all(len(rows) for rows in federation.validation):
             after = em.clients.evaluate(last[0].trained, "validation")
             held_back = {"mixed": _by_client(em.evaluate(fit.state, "validation")), "trained": _by_client(after)}
+        kept = {"predictions": _predictions(em, fit.state)} if cell.predictions else {}
     return {
+        **kept,
         "test": {"mixed": _by_client(fit.evaluation), "trained": _by_client(fit.trained)},
         "validation": held_back,
         "graph": fit.history[-1]["graph"],
@@ -72,6 +74,19 @@ def _graphs(graphs: Mapping[int, CooperationGraph], federation: Federation) -> R
         "groups": federation.groups,
         "truth": None if federation.truth is None else _rounded(federation.truth, 3),
         "classes": [federation.classes(client).tolist() for client in range(federation.num_clients)],
+    }
+
+
+def _predictions(em: EM, state: EMState) -> Row:
+    """Inputs, targets and outputs of every client's test rows: what it deploys after the last mixing."""
+    federation = em.clients.federation
+    outputs, mask = em.clients.predict(state.params, "test", em.mixture(state))
+    return {
+        "inputs": [_rounded(federation.inputs[rows].flatten(1), 4) for rows in federation.test],
+        "targets": [_rounded(federation.targets[rows].double(), 4) for rows in federation.test],
+        "outputs": [_rounded(own[there].double().flatten(1), 4) for own, there in zip(outputs, mask, strict=True)],
+        "train_inputs": [_rounded(federation.inputs[rows].flatten(1), 4) for rows in federation.train],
+        "train_targets": [_rounded(federation.targets[rows].double(), 4) for rows in federation.train],
     }
 
 

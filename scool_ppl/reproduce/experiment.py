@@ -50,6 +50,7 @@ class Cell(NamedTuple):
     choice: Row
     seed: int
     graphs: tuple[int, ...] = ()
+    predictions: bool = False
 
     @property
     def key(self) -> str:
@@ -77,7 +78,8 @@ class Cell(NamedTuple):
         settings = {setting.name: getattr(self.settings, setting.name) for setting in fields(Settings)}
         del settings["device"]
         request = {"federation": self.column.federation, "model": self.model, "hyperparameters": self.hyperparameters}
-        return {**request, "settings": settings, "graphs": self.graphs}
+        more = {"predictions": True} if self.predictions else {}
+        return {**request, "settings": settings, "graphs": self.graphs, **more}
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ class Experiment:
 
     paper: what the paper prints, row label -> column label -> text. measures: what is shown of each column, see
     `results.MEASURES`. accuracy: over all classes, or "task_accuracy", over those that the client has.
-    graphs: the rounds whose graphs are kept for the figures, in the cells of the first seed.
+    graphs: the rounds whose graphs are kept for the figures, in the cells of the first seed; predictions: are the
+    clients' outputs on test data kept there, too?
     """
 
     title: str
@@ -98,6 +101,7 @@ class Experiment:
     accuracy: Literal["accuracy", "task_accuracy"] = "accuracy"
     paper: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     graphs: tuple[int, ...] = ()
+    predictions: bool = False
     figures: Callable[[Results], dict[str, Figure]] | None = None
 
     def __post_init__(self) -> None:
@@ -133,7 +137,8 @@ class Experiment:
 
     def cell(self, column: Column, method: Method, choice: Row, seed: int) -> Cell:
         """The cell of a row, a column and a seed."""
-        return Cell(column, method.model, choice, seed, self.graphs if seed == self.seeds[0] else ())
+        first = seed == self.seeds[0]
+        return Cell(column, method.model, choice, seed, self.graphs if first else (), self.predictions and first)
 
 
 def described(model: str, choice: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from scool_ppl.charts import draw_weights_over_rounds, new_figure
+from scool_ppl.charts import draw_weights, draw_weights_over_rounds, new_figure
 from scool_ppl.errors import RunError
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.peers import Peers
@@ -158,6 +158,45 @@ def weight_by_shared_classes(results: Results) -> Figure:
             style: dict[str, Any] = {"color": colour, "linestyle": line, "marker": marker, "markersize": 5}
             ax.errorbar(numbers, mean, spread, label=method.label, capsize=3, **style)
         finished(ax, "classes that two clients share", "cooperation weight")
+    return figure
+
+
+def fitted_curves(results: Results) -> Figure:
+    """Training data, and what the clients of each method predict (FedeRiCo, Fig. 1 left); a panel a method."""
+    from matplotlib.lines import Line2D
+
+    column = results.experiment.columns[0]
+    methods = results.experiment.methods
+    figure, axes = panels([method.label for method in methods], (2.7, 3.2))
+    for ax, method in zip(axes, methods, strict=True):
+        kept = results.records(column, method)[0].get("predictions")
+        if kept is None:
+            raise RunError(f"'{method.label}' kept no predictions; ask for them in Experiment(predictions=True)")
+        for client, (inputs, outputs) in enumerate(zip(kept["inputs"], kept["outputs"], strict=True)):
+            colour, line, marker = STYLES[client % 2]
+            style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3, "alpha": 0.6}
+            ax.plot(np.ravel(kept["train_inputs"][client]), kept["train_targets"][client], linestyle="none", **style)
+            order = np.argsort(np.ravel(inputs))
+            ax.plot(np.ravel(inputs)[order], np.ravel(outputs)[order], color=colour, linestyle=line, linewidth=2.5)
+        finished(ax, "x", "y")
+        ax.sharey(axes[0])
+        ax.label_outer()
+    marks: list[dict[str, Any]] = [
+        {"color": c, "linestyle": dash, "marker": m, "markersize": 4} for c, dash, m in STYLES[:2]
+    ]
+    lines = [Line2D([], [], **mark) for mark in marks]
+    labels = ["data and fit of even clients", "of odd clients"]
+    figure.legend(lines, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    return figure
+
+
+def client_order(results: Results, label: str) -> Figure:
+    """The last kept graph of a method with the clients in their own order (FedeRiCo, Fig. 1 right)."""
+    column = results.experiment.columns[0]
+    method = next(row for row in results.experiment.methods if row.label == label)
+    graph = list(graphs(kept_graphs(results, column, method)).values())[-1]
+    figure = new_figure((4.6, 3.9))
+    draw_weights(graph, figure.subplots(), order=range(graph.num_clients), title=f"{label}, {column.label}")
     return figure
 
 

@@ -36,6 +36,7 @@ MEASURES: dict[str, Measure] = {
     "mixed": Measure("after mixing, %"),
     "trained": Measure("after local training, %"),
     "loss": Measure("loss", 1.0, 3),
+    "r2": Measure("R2", 1.0, 3),
     "l1": Measure("graph L1", 1.0, 2),
     "ari": Measure("blocks ARI", 1.0, 2),
     "received": Measure("MB received a round", 1e-6, 2),
