@@ -36,6 +36,7 @@ MEASURES: dict[str, Measure] = {
     "mixed": Measure("after mixing, %"),
     "trained": Measure("after local training, %"),
     "loss": Measure("loss", 1.0, 3),
+    "perplexity": Measure("perplexity", 1.0, 2),
     "r2": Measure("R2", 1.0, 3),
     "l1": Measure("graph L1", 1.0, 2),
     "ari": Measure("blocks ARI", 1.0, 2),
@@ -98,7 +99,7 @@ class Results:
         if measure in get_args(Deployed):
             as_is = Method(method.label, method.model, (self.chosen(column, method),), cast(Deployed, measure))
             return self.values(column, as_is, "accuracy")
-        summary, name = _SUMMARIES.get(measure, _mean), {"loss": "loss", "task": "task_accuracy"}.get(measure)
+        summary, name = _SUMMARIES.get(measure, _mean), _OTHERS.get(measure)
         return [summary(each) for each in self.by_client(column, method, name)]
 
     def _against_local(self, column: Column, method: Method, measure: str) -> list[float] | None:
@@ -142,4 +143,10 @@ def _worst(share: float) -> Callable[[Tensor], float]:
     return mean_of_worst
 
 
-_SUMMARIES: dict[str, Callable[[Tensor], float]] = {"std": _std, "worst10": _worst(0.1), "worst20": _worst(0.2)}
+_OTHERS = {"loss": "loss", "perplexity": "loss", "task": "task_accuracy"}
+_SUMMARIES: dict[str, Callable[[Tensor], float]] = {
+    "std": _std,
+    "worst10": _worst(0.1),
+    "worst20": _worst(0.2),
+    "perplexity": lambda losses: float(losses.nanmean().exp()),
+}
