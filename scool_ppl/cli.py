@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,13 +15,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from scool_ppl.errors import InputError, RunError
+from scool_ppl.errors import InputError, RunError, StoppedError
 from scool_ppl.federation import Federation
 from scool_ppl.federation_command import DataRoot, Download, NumClients, Seed, commands
 from scool_ppl.reproduce.command import reproduce
-from scool_ppl.runs import Run, free_name
+from scool_ppl.runs import MARK, Run, free_name
+from scool_ppl.signals import stoppable
 from scool_ppl.specs import DEFAULT_FEDERATION, load_federation
-from scool_ppl.workflow import E_STEPS, Settings, Workbench
+from scool_ppl.workflow import E_STEPS, Result, Settings, Workbench
 from scool_ppl.zoo import hyperparameters, load_module, model_names, parse_hyperparameters
 
 app = typer.Typer(
@@ -86,12 +91,31 @@ def fit(
     data = load_federation(federation, seed=seed, data_root=data_root, download=download, clients=clients)
     bench = Workbench(data, chosen, progress=not quiet)
     folder = out or free_name("runs", Path(model).stem)
-    result = bench.fit(model, choices, run=folder, overwrite=overwrite, baseline=baseline)
-    from scool_ppl.tables import fit_table
+    with _resumable(folder):
+        result = bench.fit(model, choices, run=folder, overwrite=overwrite, baseline=baseline)
+    _report(result, folder)
 
-    console = Console()
-    console.print(fit_table(result))
-    console.print(f"graph, history and pictures in {folder}", highlight=False, soft_wrap=True)
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run that was interrupted, or has ended")],
+    rounds: Annotated[
+        int | None, typer.Option(help="communication rounds in all; default: as many as were asked for")
+    ] = None,
+    data_root: DataRoot = None,
+    download: Download = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run from its last checkpoint.
+
+    It ends bit for bit as it would have without the interruption; its model and its data must be what they were. A run
+    that has ended goes on with more --rounds. A model file of your own is run again: resume no stranger's folder.
+    """
+    from scool_ppl.resuming import resume as go_on
+
+    with _resumable(run):
+        result = go_on(run, rounds, data_root=data_root, download=download, progress=not quiet)
+    _report(result, run)
 
 
 @app.command()
@@ -191,6 +215,31 @@ def models() -> None:
 app.command()(reproduce)
 
 
+def _report(result: Result, folder: Path) -> None:
+    """The table and the folder at the end of a fit."""
+    from scool_ppl.tables import fit_table
+
+    console = Console()
+    console.print(fit_table(result))
+    console.print(f"graph, history and pictures in {folder}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Signals end the work between two steps; whatever ends it early, the message says how to go on."""
+    try:
+        with stoppable():
+            yield
+    except KeyboardInterrupt as stop:
+        raise StoppedError(f"{str(stop) or 'interrupted'}{_way(folder)}") from None
+    except RunError as error:
+        raise RunError(f"{error}{_way(folder)}") from error
+
+
+def _way(folder: Path) -> str:
+    return f"; go on with `scool resume {shlex.quote(str(folder))}`" if (folder / MARK).is_file() else ""
+
+
 def _settings(options: dict[str, Any]) -> Settings:
     """The settings among a command's options, which bear the same names."""
     return Settings(**{name: options[name] for name in Settings.__dataclass_fields__})
@@ -216,13 +265,17 @@ def _models(arguments: list[str], most: int | None = None) -> list[tuple[str, di
 def main(arguments: list[str] | None = None) -> None:
     """Run the command; errors are one line on standard error: exit code 2 for bad input, 3 for a failed run."""
     try:
-        code = app(arguments, standalone_mode=False, prog_name="scool")
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: typer.echo(f"scool: {message}", err=True)
+            code = app(arguments, standalone_mode=False, prog_name="scool")
         if code == 130:  # newer typer returns this where older ones raise
             code = _complain("interrupted", 130)
     except InputError as error:
         code = _complain(error, 2)
     except RunError as error:
         code = _complain(error, 3)
+    except StoppedError as error:
+        code = _complain(error, 130)
     except UsageError as error:  # type: ignore[misc]
         code = _complain(f"{error.format_message().rstrip('.')}; see `scool --help`", 2)
     except (KeyboardInterrupt, typer.Abort):

@@ -101,6 +101,19 @@ class Clients:
         elif executor == "auto" and random:
             self.executor_name = "stacked"
 
+    def settle(self, executor: str) -> None:
+        """Use the executor that an earlier run chose, instead of measuring: its rounding is that of the run."""
+        if executor not in ("auto", "stacked", "loop"):
+            raise unknown("executor", executor, ("auto", "stacked", "loop"))
+        if self._requested == "auto":
+            self.executor_name = self.executor_name if executor == "auto" else executor
+        elif executor != self.executor_name:
+            warnings.warn(
+                f"the run used the executor '{executor}', these clients use '{self.executor_name}': "
+                "the last bits may differ",
+                stacklevel=2,
+            )
+
     @property
     def bytes_per_model(self) -> int:
         """Size of one client's parameters in bytes."""

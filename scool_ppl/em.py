@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,8 +24,10 @@ from scool_ppl.peers import Peers
 from scool_ppl.priors import Joint
 from scool_ppl.progress import tracked
 from scool_ppl.randomness import generator
+from scool_ppl.recording import newest, recording
 from scool_ppl.records import Row, history_row
 from scool_ppl.runs import Run
+from scool_ppl.signals import pause
 from scool_ppl.state import CooperationModel, EMInfo, EMState, Fit, Schedule
 from scool_ppl.turn import Turn
 
@@ -39,6 +42,7 @@ class _Clock:
 
     @contextmanager
     def __call__(self, verb: str) -> Iterator[None]:
+        pause()
         begin = time.perf_counter()
         yield
         self.seconds[verb] = time.perf_counter() - begin
@@ -190,33 +194,46 @@ class EM:
         """What the clients would deploy after this round, on a split: their networks, or mixtures of predictions."""
         return self.clients.evaluate(state.params, split, self.mixture(state))
 
+    def resume(self, run: str | os.PathLike[str] | Run) -> EMState:
+        """The state at a run's newest intact checkpoint, which must be of this model, these clients and this schedule."""
+        last = newest(self, run)
+        return self.init() if last is None else last.state
+
     def fit(
         self,
         rounds: int = 20,
         *,
         state: EMState | None = None,
         run: str | os.PathLike[str] | Run | None = None,
+        resume: bool = False,
+        checkpoint_every: int = 1,
+        keep: int = 3,
         progress: bool = True,
         callbacks: Sequence[Callable[[EMState, EMInfo, Row], None]] = (),
     ) -> Fit:
-        """Run `rounds` rounds; `run` is a new folder or a Run, which records them. Callbacks see every round."""
+        """Run `rounds` rounds; `run` is a new folder or a Run, which records them. Callbacks see every round.
+
+        The folder gets a checkpoint after every `checkpoint_every` rounds, the last `keep` of them stay. With resume=True
+        `rounds` is the total: a run that is in the folder already goes on from its last checkpoint, bit for bit.
+        """
         if rounds < 1:
             raise InputError(f"rounds is {rounds}, expected at least 1")
-        folder = Run.create(run) if isinstance(run, str | os.PathLike) else run
-        state = self.init() if state is None else state
-        history: list[Row] = []
-        with tracked(rounds, enabled=progress) as report:
-            for _ in range(rounds):
-                state, info = self.step(state)
-                mixed, trained = self.evaluate(state), self.clients.evaluate(info.trained)
-                graph = self.graph(state, mixed)
-                federation = self.clients.federation
-                found = graph.score(federation.truth)
-                row = history_row(state.round, info, mixed, trained, found, federation.task.score)
-                history.append(row)
-                report(row)
-                if folder is not None:
-                    folder.record(row, graph)
-                for callback in callbacks:
-                    callback(state, info, row)
-        return Fit(graph, history, state, mixed, trained)
+        options: dict[str, Any] = {"resume": resume, "rounds": rounds, "every": checkpoint_every, "keep": keep}
+        with recording(self, run, state, **options) as journal:
+            state = journal.state
+            total = rounds if resume else state.round + rounds
+            if state.round == total:
+                graph, mixed, trained = journal.outcome()
+            with tracked(total, done=state.round, enabled=progress) as report:
+                while state.round < total:
+                    state, info = self.step(state)
+                    mixed, trained = self.evaluate(state), self.clients.evaluate(info.trained)
+                    graph = self.graph(state, mixed)
+                    federation = self.clients.federation
+                    found = graph.score(federation.truth)
+                    row = history_row(state.round, info, mixed, trained, found, federation.task.score)
+                    report(row)
+                    journal.record(row, graph, state, trained, last=state.round == total)
+                    for callback in callbacks:
+                        callback(state, info, row)
+        return Fit(graph, journal.history, state, mixed, trained)

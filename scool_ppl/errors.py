@@ -34,6 +34,10 @@ class RunError(ScoolError, RuntimeError):
     """A run failed after it had started; what it wrote before is intact."""
 
 
+class StoppedError(ScoolError):
+    """The user stopped a run; the message says how to go on with it."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not among the known ones, with the nearest of them."""
     names = sorted(known)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @contextmanager
-def tracked(rounds: int, *, enabled: bool = True) -> Iterator[Callable[[dict[str, Any]], None]]:
+def tracked(rounds: int, *, done: int = 0, enabled: bool = True) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A bar on standard error with round, loss, accuracy and bound; yields what to call with each round's row."""
     if not enabled:
         yield lambda row: None
@@ -24,7 +24,7 @@ def tracked(rounds: int, *, enabled: bool = True) -> Iterator[Callable[[dict[str
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("fit", total=rounds, note="")
+        task = progress.add_task("fit", total=rounds, completed=done, note="")
 
         def report(row: dict[str, Any]) -> None:
             loss, accuracy, bound = _shown(row["loss"]), _shown(row["accuracy"]["mean"]), _shown(row["elbo"], 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -13,14 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scool_ppl.checkpoints import last_round
 from scool_ppl.datasets import UNREADABLE
-from scool_ppl.errors import InputError
+from scool_ppl.errors import InputError, RunError
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.graph_files import replacing
 from scool_ppl.peers import Peers
 from scool_ppl.records import Row
 
-MARK = "run.json"
+MARK, HISTORY, SUMMARY = "run.json", "history.jsonl", "summary.json"
 Graphs = dict[int, Tensor]
 
 
@@ -29,7 +31,8 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._graphs: Graphs = {}
+        self.graphs: Graphs = {}
+        """Those of the rounds that are kept."""
         self._last: tuple[int, CooperationGraph] | None = None
 
     @classmethod
@@ -50,6 +53,8 @@ class Run:
         with _writable(folder):
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
                 remedy = ", or replace it by `scool fit --overwrite`" if (folder / MARK).is_file() else ""
+                if remedy and not (folder / SUMMARY).exists():
+                    remedy = f", go on with `scool resume {folder}`{remedy}"
                 raise InputError(
                     f"'{folder}' exists and is not empty, expected a new folder; choose another --out{remedy}"
                 )
@@ -58,14 +63,30 @@ class Run:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Run:
-        """An existing folder, to read."""
+        """An existing folder, to read or to go on with."""
         folder = Path(path)
         if not (folder / MARK).is_file():
             raise InputError(f"'{folder}' is not a run's folder: it has no {MARK}; expected the --out of a `scool fit`")
         run = cls(folder)
         run.read_json(MARK)
-        run._graphs = run._read_weights()[0]
         return run
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else writes into the folder meanwhile; the system lets go of it even when the process is killed."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY)
+        except OSError as error:
+            raise InputError(f"cannot open '{self.path}': {error.strerror}; expected a run's folder") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            raise InputError(
+                f"'{self.path}' is being written by another process, expected one at a time; wait for it or stop it"
+            ) from error
+        finally:
+            os.close(descriptor)
 
     @property
     def settings(self) -> Row:
@@ -76,10 +97,10 @@ class Run:
     def history(self) -> list[Row]:
         """One row per round."""
         try:
-            lines = (self.path / "history.jsonl").read_text().splitlines()
+            lines = (self.path / HISTORY).read_text().splitlines()
             return [json.loads(line) for line in lines]
         except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {self.path / 'history.jsonl'}: {error}; repeat the run") from error
+            raise InputError(f"cannot read {self.path / HISTORY}: {error}; repeat the run") from error
 
     @property
     def graph(self) -> CooperationGraph:
@@ -88,37 +109,51 @@ class Run:
 
     def record(self, row: Row, graph: CooperationGraph) -> None:
         """Append a round; the graphs of rounds 1, 2, 5, 10, 20, 50, ... are kept, and the last."""
-        with _writable(self.path), (self.path / "history.jsonl").open("a") as file:
+        with _going_on(self.path), (self.path / HISTORY).open("a") as file:
+            (self.path / SUMMARY).unlink(missing_ok=True)  # of a run that had ended with fewer rounds
             file.write(json.dumps(row) + "\n")
-        self._last = row["round"], graph
-        if milestone(row["round"]):
-            self._graphs[row["round"]] = graph.dense()
+        self.remember(row["round"], graph)
+
+    def remember(self, round: int, graph: CooperationGraph) -> None:
+        """The graph of the last round, to finish with."""
+        self._last = round, graph
+        if milestone(round):
+            self.graphs[round] = graph.dense()
+
+    def go_on(self, history: list[Row], graphs: Graphs) -> None:
+        """Back to the end of an earlier round: its history and its graphs."""
+        with _going_on(self.path), replacing(self.path / HISTORY) as temporary:
+            temporary.write_text("".join(json.dumps(row) + "\n" for row in history))
+        self.graphs = dict(graphs)
 
     def finish(self, summary: Row, *, truth: Tensor | None = None) -> None:
         """Write summary.json, weights.npz, graph.graphml and the pictures."""
         if self._last is None:
             raise InputError(f"run '{self.path}' has no round to finish with; call record first")
         last, graph = self._last
-        self._graphs[last] = graph.dense()
-        graph.save(self.path / "graph.graphml")
+        graphs = {**self.graphs, last: graph.dense()}
         arrays = {
-            "rounds": np.array(sorted(self._graphs)),
-            "weights": np.stack([self._graphs[round].numpy() for round in sorted(self._graphs)]),
+            "rounds": np.array(sorted(graphs)),
+            "weights": np.stack([graphs[round].numpy() for round in sorted(graphs)]),
             "names": np.array(graph.names),
         }
         if truth is not None:
             arrays["truth"] = truth.numpy()
-        with replacing(self.path / "weights.npz") as temporary:
-            np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
-        self.write_json("summary.json", summary)
-        self.draw()
+        with _going_on(self.path):
+            graph.save(self.path / "graph.graphml")
+            with replacing(self.path / "weights.npz") as temporary:
+                np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+            self.write_json(SUMMARY, summary)
+            self.draw()
 
     def draw(self) -> list[Path]:
         """graph.png, weights.png and history.png, from the folder's files."""
         from scool_ppl.plot import draw_graph, draw_history, draw_weights_over_rounds, save_figure
 
+        if not (self.path / SUMMARY).is_file():
+            raise InputError(self._unfinished())
         graphs, truth = self._read_weights()
-        final, summary = self.graph, self.read_json("summary.json")
+        final, summary = self.graph, self.read_json(SUMMARY)
         gain = summary.get("gain_over_local")
         series = {
             round: CooperationGraph(
@@ -162,6 +197,13 @@ class Run:
             raise InputError(f"{self.path / name} holds {type(content).__name__}, expected an object; repeat the run")
         return content
 
+    def _unfinished(self) -> str:
+        settings, done = self.settings, last_round(self.path)
+        if "comparison" in settings:
+            return f"'{self.path}' is the folder of a comparison, expected that of a fit"
+        way = f"`scool resume {self.path}`" if "model" in settings else "EM.fit(..., resume=True), then Run.finish"
+        return f"'{self.path}' has no {SUMMARY}: its run has not ended, it stopped after round {done}; go on with {way}"
+
     def _read_weights(self) -> tuple[Graphs, Tensor | None]:
         path = self.path / "weights.npz"
         try:
@@ -171,7 +213,7 @@ class Run:
                 return graphs, torch.from_numpy(arrays["truth"]) if "truth" in arrays else None
         except UNREADABLE as error:
             reason = str(error) or type(error).__name__
-            raise InputError(f"cannot read {path}: {reason}; the run did not end, or repeat it") from error
+            raise InputError(f"cannot read {path}: {reason}; repeat the run") from error
 
 
 def free_name(parent: str | os.PathLike[str], name: str) -> Path:
@@ -196,3 +238,18 @@ def _writable(folder: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"cannot write to '{folder}': {reason}; choose another --out") from error
+
+
+@contextmanager
+def _going_on(folder: Path) -> Iterator[None]:
+    """What cannot be written now can be written later: the run is not lost."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot write to '{folder}': {error.strerror or error}; make room and resume the run"
+        ) from error
+    except InputError as error:
+        if isinstance(error.__cause__, OSError):
+            raise RunError(f"{error}; make room and resume the run") from error
+        raise

@@ -17,10 +17,11 @@ from scool_ppl.em import EM, CooperationModel, Fit, Schedule
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.estep import NaturalGradient, SVIStep
 from scool_ppl.federation import Federation
+from scool_ppl.identity import file_sha256
 from scool_ppl.networks import network_of
 from scool_ppl.records import Row, against_local, clients_csv, total_seconds, versions
 from scool_ppl.runs import Run
-from scool_ppl.zoo import load_model
+from scool_ppl.zoo import load_model, model_path
 
 DEVICES = ("cpu", "cuda")
 E_STEPS: dict[str, type[NaturalGradient] | type[SVIStep]] = {"natural": NaturalGradient, "svi": SVIStep}
@@ -128,15 +129,19 @@ class Workbench:
         model: str | os.PathLike[str] = "scool_sbm",
         choices: Row | None = None,
         *,
-        run: str | os.PathLike[str] | None = None,
+        run: str | os.PathLike[str] | Run | None = None,
         overwrite: bool = False,
         baseline: bool = False,
     ) -> Result:
-        """Fit a model; with `run`, into that folder, with pictures; with `baseline`, against local-only training."""
+        """Fit a model; with `run`, into that folder, with pictures; with `baseline`, against local-only training.
+
+        A Run goes on from its last checkpoint; what was asked for must be the same.
+        """
         choices = choices or {}
         name = Path(model).stem
         request = {
             "model": os.fspath(model),
+            "model_sha256": file_sha256(model_path(model)),
             "hyperparameters": choices,
             "federation": self.federation.spec,
             "settings": asdict(self.settings),
@@ -144,10 +149,11 @@ class Workbench:
             "versions": versions(),
         }
         em = self.em(model, **choices)
-        folder = None if run is None else Run.create(run, request, overwrite=overwrite)
+        resume = isinstance(run, Run)
+        folder = run if run is None or isinstance(run, Run) else Run.create(run, request, overwrite=overwrite)
         # Local-only training is the baseline, too; it is not done twice.
         again = baseline and folder is None and os.fspath(model) == "local"
-        fit = self.local if again else em.fit(self.settings.rounds, run=folder, progress=self.progress)
+        fit = self.local if again else em.fit(self.settings.rounds, run=folder, resume=resume, progress=self.progress)
         summary = {
             "model": name,
             "hyperparameters": choices,

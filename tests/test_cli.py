@@ -32,11 +32,12 @@ FILES = {
     "history.png",
     "summary.json",
 }
+ENTRIES = {*FILES, "checkpoints"}
 TINY = (
     "--federation=permuted:digits:clients=4,groups=2,train=20,test=20",
     *("--rounds=2", "--warmup-epochs=40", "--local-epochs=1", "--executor=stacked", "--quiet"),
 )
-COMMANDS = ("fit", "compare", "plot", "check", "models", "federations")
+COMMANDS = ("fit", "resume", "compare", "plot", "check", "models", "federations")
 # The prior of this model is one constant graph, so that what reached `build` can be read off the run's weights.
 CONSTANT = """
 import torch
@@ -116,7 +117,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_fit_writes_exactly_the_runs_files(learned: tuple[Path, str]) -> None:
     folder, printed = learned
-    assert {path.name for path in folder.iterdir()} == FILES
+    assert {path.name for path in folder.iterdir()} == ENTRIES
     for name in FILES:
         content = (folder / name).read_bytes()
         assert content.startswith(b"\x89PNG") if name.endswith(".png") else content
@@ -260,7 +261,7 @@ def test_plot_draws_the_same_pictures_again(learned: tuple[Path, str], tmp_path:
     assert contents(run) == before  # bit for bit, the line of local-only training included
     assert scool("plot", run, "--gexf").code == 0
     assert nx.read_gexf(run / "graph.gexf").number_of_nodes() == 4
-    assert {path.name for path in run.iterdir()} == {*FILES, "graph.gexf"}
+    assert {path.name for path in run.iterdir()} == {*ENTRIES, "graph.gexf"}
 
 
 def test_check_passes_or_ends_with_2(tmp_path: Path) -> None:
@@ -400,6 +401,7 @@ def test_bad_input_to_fit_is_one_line_and_writes_nothing(
         (["compare"], "MODEL"),
         (["plot", "nowhere"], "'nowhere' is not a run's folder"),
         (["plot"], "RUN"),
+        (["resume", "nowhere"], "'nowhere' is not a run's folder"),
         (["check", "rnig"], "did you mean 'ring'?"),
         (["check", "file"], "unknown model 'file'"),
         (["models", "extra"], "extra"),
@@ -440,7 +442,7 @@ def test_a_run_is_replaced_only_when_told_to(alone: Path, tmp_path: Path) -> Non
     assert "unknown model" in refused("fit", "lokal", *TINY, "--out", run, "--overwrite")
     assert contents(run) == before, "bad input must not cost the old run"
     fit(run, "local", "--overwrite", "--seed=1")
-    assert {path.name for path in run.iterdir()} == FILES
+    assert {path.name for path in run.iterdir()} == ENTRIES
     assert bits(run) != bits(alone)
 
 
@@ -482,8 +484,9 @@ def test_a_run_that_ends_early_has_its_own_code(
         raise error
 
     monkeypatch.setattr("scool_ppl.em.EM.fit", fail)
-    line = refused("fit", "local", *TINY, "--out", tmp_path / "run", code=code)
-    assert line == f"scool: {str(error) or 'interrupted'}\n"
+    run = tmp_path / "run"
+    line = refused("fit", "local", *TINY, "--out", run, code=code)
+    assert line == f"scool: {str(error) or 'interrupted'}; go on with `scool resume {run}`\n"
 
 
 def test_as_a_program(tmp_path: Path) -> None:
@@ -493,7 +496,7 @@ def test_as_a_program(tmp_path: Path) -> None:
 
     done = run("fit", "local", *TINY, "--out=run")
     assert (done.returncode, done.stderr) == (0, "")
-    assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
+    assert {path.name for path in (tmp_path / "run").iterdir()} == ENTRIES
     failed = run("fit", "locla")
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr.startswith("scool: unknown model 'locla'")

@@ -144,8 +144,14 @@ def test_a_run_without_rounds_cannot_finish(tmp_path: Path) -> None:
         run.finish({})
     with pytest.raises(InputError, match=r"history\.jsonl"):
         _ = run.history
-    with pytest.raises(InputError, match=r"weights\.npz.*did not end"):
-        Run.open(run.path)
+    with pytest.raises(InputError, match=r"summary\.json: its run has not ended.*round 0.*EM\.fit"):
+        Run.open(run.path).draw()
+    scool = Run.create(tmp_path / "scool", {"model": "local"})
+    with pytest.raises(InputError, match=r"summary\.json.*`scool resume .*scool`"):
+        scool.draw()
+    comparison = Run.create(tmp_path / "comparison", {"comparison": ["local"]})
+    with pytest.raises(InputError, match="folder of a comparison"):
+        comparison.draw()
 
 
 def test_free_names_count_up(tmp_path: Path) -> None:
