@@ -117,8 +117,9 @@ def load(path: Path) -> Checkpoint:
         manifest = _manifest(path / MANIFEST)
         found = {entry.name for entry in path.iterdir()}
         if found != {MANIFEST, TENSORS, DATA} or manifest.files.keys() != {TENSORS, DATA}:
-            odd = sorted(found.symmetric_difference({MANIFEST, TENSORS, DATA}))
-            raise InputError(f"it holds or lacks {odd or sorted(manifest.files)}")
+            there = ", ".join(sorted(found))
+            listed = ", ".join(sorted(manifest.files))
+            raise InputError(f"it holds {there[:80]} and lists {listed[:80]}, expected {DATA}, {TENSORS}, {MANIFEST}")
         content = {name: _verified(path / name, entry) for name, entry in manifest.files.items()}
         tensors = safetensors.torch.load(content[TENSORS])
         checkpoint: Checkpoint = decode(Checkpoint, _parsed(content[DATA]), tensors, "data")
