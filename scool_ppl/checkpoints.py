@@ -67,8 +67,7 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
         if parent.is_symlink():
             raise NotADirectoryError(20, "it is a symbolic link, expected a folder")
         parent.mkdir(exist_ok=True)
-        for leftover in (*parent.glob(".new-*"), *parent.glob(".old-*")):  # of writers that were killed
-            shutil.rmtree(leftover)
+        tidy(run)
         temporary.mkdir()
         _write(temporary / DATA, data)
         safetensors.torch.save_file(tensors, temporary / TENSORS)
@@ -90,6 +89,12 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return target
+
+
+def tidy(run: Path) -> None:
+    """Remove what writers that were killed have left."""
+    for leftover in (*(run / FOLDER).glob(".new-*"), *(run / FOLDER).glob(".old-*")):
+        shutil.rmtree(leftover)
 
 
 def newest(run: Path) -> Checkpoint | None:
@@ -127,9 +132,9 @@ def load(path: Path) -> Checkpoint:
     except (OSError, *_LOADING) as error:
         reason = " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
         raise InputError(f"checkpoint '{path}' cannot be used: {reason}") from error
-    for name in _MATTERS:
-        written, own = manifest.versions.get(name), versions()[name]
-        if written != own:
+    for name, own in versions().items():
+        written = manifest.versions.get(name)
+        if name in _MATTERS and written != own:
             warnings.warn(
                 f"checkpoint '{path}' was written by {name} {written}, this is {own}: the last bits may differ",
                 stacklevel=3,

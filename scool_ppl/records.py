@@ -93,10 +93,10 @@ def total_seconds(history: Sequence[Row]) -> dict[str, float]:
 def versions() -> dict[str, str]:
     """Versions of what the numbers depend on."""
     import platform
+    from importlib.metadata import version
 
     import numpy
     import pyro
-    import torchvision
 
     import scool_ppl
 
@@ -104,7 +104,7 @@ def versions() -> dict[str, str]:
         "scool_ppl": scool_ppl.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
+        "torchvision": version("torchvision"),  # importing it takes seconds
         "pyro": pyro.__version__,
         "numpy": numpy.__version__,
     }

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scool_ppl.checkpoints import last_round
+from scool_ppl.checkpoints import last_round, tidy
 from scool_ppl.datasets import UNREADABLE
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.graph import CooperationGraph
@@ -123,6 +123,7 @@ class Run:
     def go_on(self, history: list[Row], graphs: Graphs) -> None:
         """Back to the end of an earlier round: its history and its graphs."""
         with _going_on(self.path), replacing(self.path / HISTORY) as temporary:
+            tidy(self.path)
             temporary.write_text("".join(json.dumps(row) + "\n" for row in history))
         self.graphs = dict(graphs)
 
