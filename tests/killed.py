@@ -19,7 +19,7 @@ import torch
 
 from scool_ppl import checkpoints
 from scool_ppl.em import EM
-from scool_ppl.federation import load_federation
+from scool_ppl.federation import Federation, load_federation
 from scool_ppl.resuming import resume
 from scool_ppl.runs import HISTORY, SUMMARY, Run
 from scool_ppl.workflow import Settings, Workbench
@@ -30,9 +30,12 @@ SETTINGS = Settings(
 )
 
 
+def federation() -> Federation:
+    return load_federation("permuted:digits:clients=4,groups=2,train=20,test=20", seed=0)
+
+
 def fit(folder: Path) -> None:
-    federation = load_federation("permuted:digits:clients=4,groups=2,train=20,test=20", seed=0)
-    Workbench(federation, SETTINGS, progress=False).fit("scool_sbm", {"blocks": 3}, run=folder, baseline=True)
+    Workbench(federation(), SETTINGS, progress=False).fit("scool_sbm", {"blocks": 3}, run=folder, baseline=True)
 
 
 def die(*_: object, **__: object) -> None:
@@ -142,6 +145,7 @@ def attempt(folder: Path, kills: list[str], expected: dict[str, object]) -> str:
 def main(scratch: Path) -> None:
     torch.set_num_threads(1)
     Run.draw = lambda self: []  # type: ignore[method-assign]  # pictures take longer than all the rest
+    SETTINGS.clients(federation())  # imports what torch imports late: once, not in every fork
     whole = scratch / "whole"
     status = forked(lambda: fit(whole), scratch / "error")
     assert status == 0, (scratch / "error").read_text()
