@@ -79,6 +79,7 @@ class EM:
         moments = {} if graph is None else {"Y": graph}
         return EMState(params, params, {}, moments, {}, self._prior_start, peers, {}, 0, self.seed)
 
+    @torch.enable_grad()
     def step(self, state: EMState) -> tuple[EMState, EMInfo]:
         """One round: train, look, infer, mix."""
         clock = _Clock()

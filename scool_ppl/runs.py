@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scool_ppl.checkpoints import last_round, tidy
+from scool_ppl.checkpoints import last_round, read_regular, tidy
 from scool_ppl.datasets import UNREADABLE
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.graph import CooperationGraph
@@ -99,7 +99,7 @@ class Run:
         try:
             lines = (self.path / HISTORY).read_text().splitlines()
             return [json.loads(line) for line in lines]
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"cannot read {self.path / HISTORY}: {error}; repeat the run") from error
 
     @property
@@ -191,8 +191,8 @@ class Run:
     def read_json(self, name: str) -> Row:
         """Read a JSON file of the folder."""
         try:
-            content = json.loads((self.path / name).read_text())
-        except (OSError, ValueError) as error:
+            content = json.loads(read_regular(self.path / name))
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"cannot read {self.path / name}: {error}; repeat the run") from error
         if not isinstance(content, dict):
             raise InputError(f"{self.path / name} holds {type(content).__name__}, expected an object; repeat the run")

@@ -90,7 +90,7 @@ def test_command(path: Path, command: str, tmp_path: Path) -> None:
         call = [sys.executable, "-m", "scool_ppl.cli", *words[1:]]
         if words[1] in ("fit", "compare"):
             call += QUICK + (["--seeds", "1"] if words[1] == "compare" else [])
-        if words[1] == "plot":
+        if words[1] in ("plot", "resume"):
             made = run([*call[:3], "fit", "local", "--clients", "8", "--out", words[2], *QUICK], tmp_path)
             assert made.returncode == 0, made.stderr
     else:

@@ -1,0 +1,495 @@
+"""A run that was interrupted goes on bit for bit, and only as the run that it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from killed import POINTS
+from small import CLASSES, FEATURES, clients
+from test_cli import TINY, contents, fit, refused, scool
+from test_conformance import FEDERATION, flattened, made
+
+from scool_ppl import checkpoints
+from scool_ppl.clients import Clients
+from scool_ppl.em import EM, EMState, Schedule
+from scool_ppl.errors import InputError, RunError
+from scool_ppl.networks import MLP
+from scool_ppl.records import Row
+from scool_ppl.runs import Run
+from scool_ppl.signals import Interrupted
+from scool_ppl.zoo import load_model, model_names, model_path
+
+
+class Broken(Exception):
+    """What a callback raises to stop a run."""
+
+
+def stop_after(round: int) -> Callable[[EMState, object, Row], None]:
+    def callback(state: EMState, info: object, row: Row) -> None:
+        if state.round == round:
+            raise Broken
+
+    return callback
+
+
+def timeless(rows: list[Row]) -> list[Row]:
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def same_state(found: EMState, expected: EMState) -> None:
+    ours, theirs = flattened(found), flattened(expected)
+    assert list(ours) == list(theirs)
+    for path, value in theirs.items():
+        assert ours[path].dtype == value.dtype
+        assert ours[path].shape == value.shape
+        bits = [x.contiguous().flatten().view(torch.uint8) for x in (ours[path], value)]
+        assert torch.equal(*bits), path
+    assert (found.round, found.seed) == (expected.round, expected.seed)
+
+
+def driver(model: str = "ring", seed: int = 1, **options: Any) -> EM:
+    """On noise, in float64: a round takes milliseconds."""
+    schedule = options.pop("schedule", Schedule(local_steps=2))
+    whose = clients(**options)
+    return EM(load_model(model, whose.num_clients, federation=whose.federation), whose, schedule, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def kills(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What `killed.py` found wrong after each kill."""
+    program = Path(__file__).with_name("killed.py")
+    command = [sys.executable, str(program), str(tmp_path_factory.mktemp("kills"))]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", [*POINTS, "mix, then train"])
+def test_killed_and_resumed_is_as_if_nothing_had_been(kills: dict[str, str], point: str) -> None:
+    assert kills[point] == ""
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_every_model_goes_on_bit_for_bit(model: str, tmp_path: Path) -> None:
+    """Stopped after the first of three rounds, resumed in another EM; and what is read back is what was written."""
+    whole = made(model).fit(3, progress=False)
+    with pytest.raises(Broken):
+        made(model).fit(3, run=tmp_path / "run", progress=False, callbacks=[stop_after(1)])
+    em = made(model)
+    state = em.resume(tmp_path / "run")
+    same_state(state, made(model).step(made(model).init())[0])
+    rest = em.fit(3, run=tmp_path / "run", resume=True, progress=False)
+    same_state(rest.state, whole.state)
+    assert timeless(rest.history) == timeless(whole.history)
+    assert [row["round"] for row in Run.open(tmp_path / "run").history] == [1, 2, 3]
+    for found, expected in zip(rest.evaluation + rest.trained, whole.evaluation + whole.trained, strict=True):
+        assert torch.equal(found, expected)
+    assert torch.equal(rest.graph.weights, whole.graph.weights)
+
+
+@pytest.mark.parametrize("optimizer", [partial(torch.optim.SGD, lr=0.1, momentum=0.9), partial(torch.optim.Adam)])
+@pytest.mark.parametrize("executor", ["stacked", "loop"])
+def test_buffers_of_the_optimiser_go_on(optimizer: Any, executor: str, tmp_path: Path) -> None:
+    """Client 0 has fewer batches than the others, so that who has started matters."""
+    if executor == "stacked" and optimizer.func is torch.optim.Adam:
+        schedule = Schedule(local_steps=1)  # Adam counts steps once per tensor: the stack wants equal numbers
+    else:
+        schedule = Schedule(local_epochs=1, warmup_epochs=1)
+    make = partial(driver, optimizer=optimizer, executor=executor, batch_size=3, schedule=schedule)
+    whole = make().fit(4, progress=False)
+    make().fit(2, run=tmp_path / "run", progress=False)
+    rest = make().fit(4, run=tmp_path / "run", resume=True, progress=False)
+    assert rest.state.optimizer
+    same_state(rest.state, whole.state)
+
+
+def test_checkpoints_are_as_frequent_and_as_many_as_asked(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    driver().fit(5, run=folder, checkpoint_every=2, keep=3, progress=False)
+    assert [path.name for path in checkpoints.all_checkpoints(folder)] == [f"round-00000{n}" for n in (2, 4, 5)]
+    with pytest.raises(Broken):
+        driver().fit(9, run=folder, resume=True, checkpoint_every=4, progress=False, callbacks=[stop_after(7)])
+    assert checkpoints.last_round(folder) == 7, "what ends a run early leaves the last completed round"
+    same_state(driver().resume(folder), driver().fit(7, progress=False).state)
+    for options in ({"checkpoint_every": 0}, {"keep": 0}):
+        with pytest.raises(InputError, match="expected at least 1"):
+            driver().fit(1, progress=False, **options)
+
+
+@pytest.mark.parametrize("harm", ["ahead", "behind", "half", "gone", "binary"])
+def test_history_is_that_of_the_checkpoint(harm: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    driver().fit(2, run=folder, progress=False)
+    history = folder / "history.jsonl"
+    lines = history.read_text().splitlines(keepends=True)
+    texts = {"ahead": [*lines, lines[1].replace('"round": 2', '"round": 3')], "behind": lines[:1], "half": lines}
+    if harm == "gone":
+        history.unlink()
+    elif harm == "binary":
+        history.write_bytes(b"\xff\x00")
+    else:
+        history.write_text("".join(texts[harm])[: -40 if harm == "half" else None])
+    rest = driver().fit(3, run=folder, resume=True, progress=False)
+    assert Run.open(folder).history == rest.history
+    assert timeless(rest.history) == timeless(driver().fit(3, progress=False).history)
+
+
+def test_milestone_graphs_survive(tmp_path: Path) -> None:
+    """Opened in another process, a run still has the graphs of rounds 1, 2 and 5 for its pictures."""
+    fits = []
+    for folder, parts in (("whole", [6]), ("parts", [1, 3, 6])):
+        for rounds in parts:
+            run = Run.open(tmp_path / folder) if rounds != parts[0] else Run.create(tmp_path / folder)
+            fits.append(driver().fit(rounds, run=run, resume=rounds != parts[0], progress=False))
+        run.draw = lambda: []  # type: ignore[method-assign]
+        run.finish({"rounds": 6})
+    arrays = [np.load(tmp_path / folder / "weights.npz") for folder in ("whole", "parts")]
+    assert arrays[1]["rounds"].tolist() == [1, 2, 5, 6]
+    assert np.array_equal(arrays[0]["weights"], arrays[1]["weights"])
+
+
+def test_resume_begins_where_there_is_nothing_and_ends_where_all_is_done(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    first = driver().fit(2, run=folder, resume=True, progress=False)
+    em = driver()
+    em.step = lambda state: pytest.fail("nothing was left to do")  # type: ignore[method-assign]
+    again = em.fit(2, run=folder, resume=True, progress=False)
+    same_state(again.state, first.state)
+    assert again.history == first.history
+    assert torch.equal(again.trained.loss, first.trained.loss)
+    assert torch.equal(again.graph.weights, first.graph.weights)
+    with pytest.raises(InputError, match="has 2 rounds already, 1 in all"):
+        driver().fit(1, run=folder, resume=True, progress=False)
+    with pytest.raises(InputError, match="without a folder"):
+        driver().fit(1, resume=True, progress=False)
+    with pytest.raises(InputError, match="leave state out"):
+        driver().fit(3, run=folder, resume=True, state=first.state, progress=False)
+    with pytest.raises(InputError, match="not empty"):
+        driver().fit(3, run=folder, progress=False)
+
+
+def test_a_given_state_runs_further_rounds_and_can_be_resumed(tmp_path: Path) -> None:
+    whole = driver().fit(5, progress=False)
+    state = driver().fit(2, progress=False).state
+    with pytest.raises(Broken):
+        driver().fit(3, state=state, run=tmp_path / "run", progress=False, callbacks=[stop_after(4)])
+    rest = driver().fit(5, run=tmp_path / "run", resume=True, progress=False)
+    same_state(rest.state, whole.state)
+    assert [row["round"] for row in rest.history] == [3, 4, 5]
+
+
+def other_network(**options: Any) -> EM:
+    whose = clients()
+    changed = Clients(whose.federation, partial(MLP, FEATURES, CLASSES, (5,)), dtype=torch.float64, batch_size=64)
+    return EM(load_model("ring", 4), changed, Schedule(local_steps=2), seed=1)
+
+
+def other_data() -> EM:
+    em = driver()
+    em.clients.federation.targets[0] = (em.clients.federation.targets[0] + 1) % CLASSES
+    return em
+
+
+def other_names() -> EM:
+    em = driver()
+    em.clients.names = ("a", *em.clients.names[1:])
+    return em
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: driver(num_clients=5), r"number of clients 4, this EM 5"),
+        (lambda: driver("scool_sbm"), r"prior Ring\(\), this EM SBM\(\)"),
+        (lambda: driver("local"), r"prior Ring\(\), this EM Dirac\(\)"),
+        (lambda: driver(seed=2), r"seed 1, this EM 2"),
+        (lambda: driver(schedule=Schedule(local_steps=3)), r"local_steps=2.*local_steps=3"),
+        (lambda: driver(dtype=None), r"float64, this EM '1.weight' \(3, 4\) float32"),
+        (lambda: driver(batch_size=2), r"batch size 64, this EM 2"),
+        (lambda: driver(optimizer=partial(torch.optim.SGD, lr=0.2)), r"optimizer SGD\(lr=0.1\), this EM SGD\(lr=0.2\)"),
+        (other_network, r"network '1.weight' \(3, 4\).*'1.weight' \(5, 4\)"),
+        (other_data, r"data SHA-256"),
+        (other_names, r"client client 0, this EM a"),
+    ],
+)
+def test_a_run_of_something_else_is_refused(make: Callable[[], EM], words: str, tmp_path: Path) -> None:
+    driver().fit(1, run=tmp_path / "run", progress=False)
+    before = contents(tmp_path)
+    for resume in (lambda em: em.resume(tmp_path / "run"), lambda em: em.fit(2, run=tmp_path / "run", resume=True)):
+        with pytest.raises(InputError, match=words) as refusal:
+            resume(make())
+        assert "resume with what the run began with" in str(refusal.value)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"params": {"1.weight": torch.zeros(2, 2)}}, r"params '1.weight' \(2, 2\)"),
+        ({"prior": {}}, "prior nothing"),
+        ({"optimizer": {"x": torch.zeros(3)}}, "optimiser buffer 'x'"),
+    ],
+)
+def test_a_state_that_belies_its_description_is_refused(change: Any, words: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    driver().fit(1, run=folder, progress=False)
+    last = checkpoints.newest(folder)
+    assert last is not None
+    checkpoints.save(folder, last._replace(state=last.state._replace(**change)), keep=1)
+    with pytest.raises(InputError, match=words):
+        driver().resume(folder)
+
+
+def test_the_executor_is_that_of_the_run(tmp_path: Path) -> None:
+    """`auto` measures; a run that goes on must not measure anew."""
+    for name in ("loop", "stacked"):
+        em = driver(executor="auto")
+        em.clients.executor_name = name
+        em.fit(1, run=tmp_path / name, progress=False)
+        other = driver(executor="auto")
+        other.fit(2, run=tmp_path / name, resume=True, progress=False)
+        assert other.clients.executor_name == name
+    with pytest.warns(UserWarning, match="used the executor 'loop', these clients use 'stacked'"):
+        driver(executor="stacked").fit(2, run=tmp_path / "loop", resume=True, progress=False)
+
+
+def test_a_full_disk_ends_a_run_that_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+
+    def full(path: Path, content: bytes) -> None:
+        if "round-000002" in str(path):
+            raise OSError(28, "No space left on device")
+        path.write_bytes(content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "_write", full)
+        with pytest.raises(RunError, match=r"round-000002.*No space left on device.*resume"):
+            driver().fit(3, run=folder, progress=False)
+    rest = driver().fit(3, run=folder, resume=True, progress=False)
+    same_state(rest.state, driver().fit(3, progress=False).state)
+
+
+def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
+    driver().fit(1, run=tmp_path / "run", progress=False)
+    with (
+        Run.open(tmp_path / "run").locked(),
+        pytest.raises(InputError, match="being written by another process"),
+    ):
+        driver().fit(2, run=tmp_path / "run", resume=True, progress=False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("verb", ["train", "infer", "mix"])
+def test_a_signal_ends_the_verb_and_saves_the_round(
+    verb: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes in the second round; a round whose last verb is done is kept. Few checkpoints are asked for."""
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    called, finished = [], []
+    real = getattr(EM, verb)
+
+    def signalled(*arguments: Any) -> Any:
+        called.append(verb)
+        if len(called) == 2:
+            os.kill(os.getpid(), number)
+        result = real(*arguments)
+        finished.append(verb)
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EM, verb, signalled)
+        with pytest.raises(Interrupted, match=r"round \d is saved in '.*run'"):
+            driver().fit(4, run=tmp_path / "run", checkpoint_every=4, progress=False)
+    assert finished == called == [verb, verb]
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+    assert checkpoints.last_round(tmp_path / "run") == (2 if verb == "mix" else 1)
+    rest = driver().fit(4, run=tmp_path / "run", resume=True, progress=False)
+    same_state(rest.state, driver().fit(4, progress=False).state)
+
+
+def test_a_second_interrupt_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, called = EM.train, []
+
+    def signalled(*arguments: Any) -> Any:
+        called.append(1)
+        if len(called) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+            pytest.fail("not at once")
+        return real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EM, "train", signalled)
+        with pytest.raises(KeyboardInterrupt) as stop:
+            driver().fit(4, run=tmp_path / "run", progress=False)
+    assert not isinstance(stop.value, Interrupted)
+    assert checkpoints.last_round(tmp_path / "run") == 1
+    same_state(driver().resume(tmp_path / "run"), driver().fit(1, progress=False).state)
+
+
+def test_without_a_folder_an_interrupt_is_pythons_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EM, "look", lambda *_: os.kill(os.getpid(), signal.SIGINT) or pytest.fail("not at once"))
+    with pytest.raises(KeyboardInterrupt) as stop:
+        driver().fit(1, progress=False)
+    assert not isinstance(stop.value, Interrupted)
+
+
+def test_other_threads_leave_signals_alone(tmp_path: Path) -> None:
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(driver().fit(1, run=tmp_path / "run", progress=False)))
+    thread.start()
+    thread.join()
+    assert results[0].state.round == 1
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, int, str]]:
+    """Runs of the real command that a signal ended: folder, exit code, standard error."""
+    found = {}
+    for name in ("SIGINT", "SIGTERM"):
+        folder = tmp_path_factory.mktemp(name)
+        command = [sys.executable, "-m", "scool_ppl.cli", "fit", *TINY, "--rounds=100000", "--out=my run"]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, env=environment) as process:
+            give_up = time.monotonic() + 120
+            while not (folder / "my run" / "history.jsonl").exists() and time.monotonic() < give_up:
+                time.sleep(0.05)
+            process.send_signal(signal.Signals[name])
+            errors = process.communicate(timeout=60)[1]
+        found[name] = folder / "my run", process.returncode, errors
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_ends_the_command_with_130_and_the_way_on(
+    name: str, interrupted: dict[str, tuple[Path, int, str]], tmp_path: Path
+) -> None:
+    folder, code, errors = interrupted[name]
+    assert code == 130
+    reached = checkpoints.last_round(folder)
+    assert errors == f"scool: interrupted; round {reached} is saved in 'my run'; go on with `scool resume 'my run'`\n"
+    assert "has not ended" in refused("plot", folder)
+    assert "scool resume" in refused("fit", "local", *TINY, "--out", folder)
+    answer = scool("resume", folder, "--rounds", reached + 1, "--quiet")
+    assert (answer.code, answer.err) == (0, "")
+    whole = fit(tmp_path / "whole", f"--rounds={reached + 1}").out
+    assert answer.out.splitlines()[1:9] == whole.splitlines()[1:9], "accuracy to graph, from another process"
+    assert json.loads((folder / "run.json").read_text())["settings"]["rounds"] == reached + 1
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the command with a model file and data of the user's own."""
+    folder = tmp_path_factory.mktemp("ended")
+    (folder / "mine.py").write_text(model_path("ring").read_text())
+    FEDERATION.save_npz(folder / "mine.npz")
+    arguments = (folder / "mine.py", *TINY[1:], f"--federation={folder / 'mine.npz'}", "--out", folder / "run")
+    answer = scool("fit", *arguments)
+    assert answer.code == 0, answer.err
+    return folder
+
+
+@pytest.fixture
+def own(ended: Path, tmp_path: Path) -> Path:
+    """A copy of it, with paths of its own."""
+    shutil.copytree(ended, tmp_path / "copy")
+    text = (tmp_path / "copy" / "run" / "run.json").read_text()
+    (tmp_path / "copy" / "run" / "run.json").write_text(text.replace(str(ended), str(tmp_path / "copy")))
+    return tmp_path / "copy"
+
+
+def test_a_run_that_ended_goes_on_with_more_rounds(own: Path, tmp_path: Path) -> None:
+    answer = scool("resume", own / "run", "--rounds=3", "--quiet")
+    assert answer.code == 0, answer.err
+    assert answer.out.endswith(f"pictures in {own / 'run'}\n")
+    assert json.loads((own / "run" / "summary.json").read_text())["rounds"] == 3
+    assert "3 rounds already, 2 in all" in refused("resume", own / "run", "--rounds=2")
+    with np.load(own / "run" / "weights.npz") as arrays:
+        assert arrays["rounds"].tolist() == [1, 2, 3]
+
+
+def test_a_changed_model_file_is_refused_before_it_runs(own: Path) -> None:
+    (own / "mine.py").write_text(f"import pathlib; pathlib.Path({str(own / 'canary')!r}).touch()")
+    line = refused("resume", own / "run")
+    assert "mine.py' is not what it was" in line
+    assert "restore it" in line
+    assert not (own / "canary").exists()
+
+
+def test_changed_data_are_refused(own: Path) -> None:
+    FEDERATION.select([1, 0, 2, 3]).save_npz(own / "mine.npz")
+    assert "this EM" in refused("resume", own / "run")
+    (own / "mine.npz").unlink()
+    assert "mine.npz" in refused("resume", own / "run")
+
+
+def request(change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    def damage(run: Path) -> None:
+        content = json.loads((run / "run.json").read_text())
+        replaced = change(content)
+        (run / "run.json").write_text(json.dumps(content if replaced is None else replaced))
+
+    return damage
+
+
+REQUESTS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "missing": (lambda run: (run / "run.json").unlink(), "not a run's folder"),
+    "list": (request(lambda content: [content]), "expected an object"),
+    "cut": (lambda run: (run / "run.json").write_text('{"model": "ri'), "cannot read"),
+    "deep": (lambda run: (run / "run.json").write_text("[" * 100_000), "cannot read"),
+    "of the library": (request(lambda content: {}), "EM.fit(..., resume=True)"),
+    "no settings": (request(lambda content: content.pop("settings") and content), "lacks settings"),
+    "rounds as text": (request(lambda content: content["settings"].update(rounds="9")), "expected int"),
+    "rounds is NaN": (request(lambda content: content["settings"].update(rounds=float("nan"))), "expected int"),
+    "no rounds": (request(lambda content: content["settings"].update(rounds=0)), "at least one round"),
+    "code": (request(lambda content: content["settings"].update(code="import os")), "'code', expected only"),
+    "hyperparameter": (request(lambda content: content.update(hyperparameters={"x": 1})), "unknown hyperparameter"),
+    "nested": (request(lambda content: content.update(hyperparameters={"x": [1]})), "hyperparameters/x"),
+    "model": (request(lambda content: content.update(model="nowhere.py")), "no model file"),
+    "model is a number": (request(lambda content: content.update(model=3)), "model is 3, expected str"),
+    "federation": (request(lambda content: content.update(federation="moon:digits")), "moon"),
+    "checkpoints are a file": (
+        lambda run: [(run / "checkpoints").rename(run / "old"), (run / "checkpoints").write_text("x")],
+        "cannot read",
+    ),
+    "all checkpoints cut": (
+        lambda run: [os.truncate(path, 9) for path in (run / "checkpoints").rglob("*.safetensors")],
+        "no other checkpoint is intact",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_resume_of_a_damaged_run_is_one_line_and_changes_nothing(case: str, own: Path) -> None:
+    damage, words = REQUESTS[case]
+    damage(own / "run")
+    before = contents(own)
+    assert words in refused("resume", own / "run")
+    assert contents(own) == before
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_damaged_checkpoint_is_told_in_one_line(own: Path) -> None:
+    os.truncate(own / "run" / "checkpoints" / "round-000002" / "data.json", 9)
+    answer = scool("resume", own / "run", "--quiet")
+    assert answer.code == 0
+    assert answer.err.startswith("scool: checkpoint '")
+    assert answer.err.endswith("going on from round 1 instead\n")
+    assert answer.err.count("\n") == 1
