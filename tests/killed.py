@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,12 +127,19 @@ def outcome(folder: Path) -> dict[str, object]:
     }
 
 
+def go_until(point: str, folder: Path, again: bool) -> None:
+    POINTS[point]()
+    if again:
+        resume(folder, progress=False)
+    else:
+        fit(folder)
+
+
 def attempt(folder: Path, kills: list[str], expected: dict[str, object]) -> str:
     """Killed here, then there, then left in peace; the first thing that is wrong, or nothing."""
     error = folder.with_suffix(".error")
     for number, point in enumerate(kills):
-        work = (lambda: fit(folder)) if number == 0 else (lambda: resume(folder, progress=False))
-        status = forked(lambda: (POINTS[point](), work()), error)
+        status = forked(partial(go_until, point, folder, number > 0), error)
         if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
             return f"not killed at {point}: {error.read_text() if error.exists() else status}"
     if forked(lambda: resume(folder, progress=False), error) != 0:

@@ -34,14 +34,14 @@ from scool_ppl.signals import Interrupted
 from scool_ppl.zoo import load_model, model_names, model_path
 
 
-class Broken(Exception):
+class StoppedHereError(Exception):
     """What a callback raises to stop a run."""
 
 
 def stop_after(round: int) -> Callable[[EMState, object, Row], None]:
     def callback(state: EMState, info: object, row: Row) -> None:
         if state.round == round:
-            raise Broken
+            raise StoppedHereError
 
     return callback
 
@@ -89,7 +89,7 @@ def test_killed_and_resumed_is_as_if_nothing_had_been(kills: dict[str, str], poi
 def test_every_model_goes_on_bit_for_bit(model: str, tmp_path: Path) -> None:
     """Stopped after the first of three rounds, resumed in another EM; and what is read back is what was written."""
     whole = made(model).fit(3, progress=False)
-    with pytest.raises(Broken):
+    with pytest.raises(StoppedHereError):
         made(model).fit(3, run=tmp_path / "run", progress=False, callbacks=[stop_after(1)])
     em = made(model)
     state = em.resume(tmp_path / "run")
@@ -123,7 +123,7 @@ def test_checkpoints_are_as_frequent_and_as_many_as_asked(tmp_path: Path) -> Non
     folder = tmp_path / "run"
     driver().fit(5, run=folder, checkpoint_every=2, keep=3, progress=False)
     assert [path.name for path in checkpoints.all_checkpoints(folder)] == [f"round-00000{n}" for n in (2, 4, 5)]
-    with pytest.raises(Broken):
+    with pytest.raises(StoppedHereError):
         driver().fit(9, run=folder, resume=True, checkpoint_every=4, progress=False, callbacks=[stop_after(7)])
     assert checkpoints.last_round(folder) == 7, "what ends a run early leaves the last completed round"
     same_state(driver().resume(folder), driver().fit(7, progress=False).state)
@@ -157,7 +157,7 @@ def test_milestone_graphs_survive(tmp_path: Path) -> None:
         for rounds in parts:
             run = Run.open(tmp_path / folder) if rounds != parts[0] else Run.create(tmp_path / folder)
             fits.append(driver().fit(rounds, run=run, resume=rounds != parts[0], progress=False))
-        run.draw = lambda: []  # type: ignore[method-assign]
+        run.draw = list  # type: ignore[method-assign]
         run.finish({"rounds": 6})
     arrays = [np.load(tmp_path / folder / "weights.npz") for folder in ("whole", "parts")]
     assert arrays[1]["rounds"].tolist() == [1, 2, 5, 6]
@@ -187,7 +187,7 @@ def test_resume_begins_where_there_is_nothing_and_ends_where_all_is_done(tmp_pat
 def test_a_given_state_runs_further_rounds_and_can_be_resumed(tmp_path: Path) -> None:
     whole = driver().fit(5, progress=False)
     state = driver().fit(2, progress=False).state
-    with pytest.raises(Broken):
+    with pytest.raises(StoppedHereError):
         driver().fit(3, state=state, run=tmp_path / "run", progress=False, callbacks=[stop_after(4)])
     rest = driver().fit(5, run=tmp_path / "run", resume=True, progress=False)
     same_state(rest.state, whole.state)
