@@ -108,6 +108,9 @@ def _feed(digest: Any, value: Any) -> None:
         digest.update(f"{len(value)} items".encode())
         for item in value:
             _feed(digest, item)
+    elif dataclasses.is_dataclass(value):
+        digest.update(type(value).__qualname__.encode())
+        _feed(digest, [getattr(value, field.name) for field in dataclasses.fields(value)])
     else:
         digest.update((repr(value) if isinstance(value, _PLAIN) else type(value).__qualname__).encode())
 

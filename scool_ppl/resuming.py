@@ -8,9 +8,9 @@ from pathlib import Path
 
 from scool_ppl.checkpoints import last_round
 from scool_ppl.errors import InputError
-from scool_ppl.federation import load_federation
 from scool_ppl.identity import file_sha256
 from scool_ppl.runs import MARK, Run
+from scool_ppl.specs import load_federation
 from scool_ppl.typed import decode
 from scool_ppl.workflow import Result, Settings, Workbench
 from scool_ppl.zoo import model_path

@@ -20,9 +20,10 @@ import torch
 
 from scool_ppl import checkpoints
 from scool_ppl.em import EM
-from scool_ppl.federation import Federation, load_federation
+from scool_ppl.federation import Federation
 from scool_ppl.resuming import resume
 from scool_ppl.runs import HISTORY, SUMMARY, Run
+from scool_ppl.specs import load_federation
 from scool_ppl.workflow import Settings, Workbench
 
 ROUNDS = 3
