@@ -31,6 +31,7 @@ FILES = {
     "weights.png",
     "history.png",
     "summary.json",
+    "clients.csv",
 }
 ENTRIES = {*FILES, "checkpoints"}
 TINY = (
