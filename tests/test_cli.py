@@ -31,7 +31,6 @@ FILES = {
     "weights.png",
     "history.png",
     "summary.json",
-    "clients.csv",
 }
 ENTRIES = {*FILES, "checkpoints"}
 TINY = (
