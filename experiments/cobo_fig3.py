@@ -11,7 +11,7 @@ def experiment(scale: str) -> Experiment:
     dataset, size, settings, rounds = at_scale(
         scale,
         smoke=("digits", "train=40", SMOKE, (1, 2)),
-        small=("cifar10", "train=400,test=1000", SMALL_CNN, (1, 2, 5, 10)),
+        small=("cifar10", "train=200,test=1000", SMALL_CNN, (1, 2, 5, 10)),
         paper=("cifar10", "train=none", Settings(rounds=100, network="resnet9", batch_size=128), (1, 10, 100)),
     )
     return Experiment(

@@ -43,7 +43,7 @@ def experiment(scale: str) -> Experiment:
         scale,
         smoke=(("digits", "clients=8,groups=4,train=40", SMOKE), ("digits", "clients=10,groups=3,train=30", SMOKE)),
         small=(
-            ("cifar10", "clients=8,groups=4,train=400,test=1000", SMALL_CNN),
+            ("cifar10", "clients=8,groups=4,train=200,test=1000", SMALL_CNN),
             ("cifar10", "clients=20,groups=5,train=100,test=1000", SMALL_CNN),
         ),
         paper=(

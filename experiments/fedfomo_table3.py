@@ -27,7 +27,7 @@ def experiment(scale: str) -> Experiment:
     dataset, size, settings = at_scale(
         scale,
         smoke=("digits", "clients=10,train=30", SMOKE),
-        small=("cifar10", "clients=15,train=200,test=1000", SMALL_CNN),
+        small=("cifar10", "clients=15,train=100,test=1000", SMALL_CNN),
         paper=("cifar10", "clients=15", Settings(warmup_epochs=5)),
     )
     label = f"{dataset}, 5 latent distributions"

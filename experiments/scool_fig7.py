@@ -28,7 +28,7 @@ def experiment(scale: str) -> Experiment:
     dataset, clients, train, settings, after = at_scale(
         scale,
         smoke=("digits", 20, "train=20", SMOKE, 1),
-        small=("mnist", 100, "train=50,test=1000", SMALL_MLP, 10),
+        small=("mnist", 50, "train=50,test=1000", SMALL_MLP, 10),
         paper=("cifar10", 100, "train=none", Settings(rounds=100, warmup_epochs=5, learning_rate=0.01), 10),
     )
     size = f"clients={clients},{train}"
