@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import statistics
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +26,7 @@ from scool_ppl.reproduce import (
     reproduce,
 )
 from scool_ppl.reproduce.cells import run_cell
-from scool_ppl.reproduce.render import clients_csv, document, main_table
+from scool_ppl.reproduce.render import clients_csv, document, main_table, refreshed
 from scool_ppl.reproduce.scales import SMOKE
 from scool_ppl.zoo import load_model
 
@@ -247,3 +249,19 @@ def test_the_command_lists_experiments_and_refuses_unknown_ones(capsys, tmp_path
             main(["reproduce", *arguments, "--out", str(tmp_path / "out")])
         assert end.value.code == 2
         assert words in capsys.readouterr().err
+
+
+RESULTS = Path(__file__).resolve().parents[1] / "experiments" / "RESULTS.md"
+SECTIONS = re.findall(r"^<!-- (?!end )(\S+) -->$", RESULTS.read_text(), flags=re.MULTILINE)
+
+
+def test_there_are_results():
+    assert len(SECTIONS) >= 7
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_tables_of_the_results_are_what_the_stores_say(section):
+    name, scale = section.rsplit("-", 1)
+    results = Results(load_experiment(name, scale), Store(RESULTS.parent / "results" / f"{section}.json"))
+    text = RESULTS.read_text()
+    assert refreshed(text, section, document(results)) == text
