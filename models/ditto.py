@@ -28,11 +28,11 @@ class PullToGlobal(Mixing):
         known = f"global/{next(iter(turn.params))}" in turn.memory
         start = {n: turn.memory[f"global/{n}"] if known else value[0] for n, value in turn.params.items()}
         everywhere = {n: value.expand(size, *value.shape).contiguous() for n, value in start.items()}
-        trained = turn.clients.train(
-            everywhere, None, epochs=turn.epochs, steps=turn.steps, seed=turn.seed, round=turn.round
-        )
+        trained = turn.train(everywhere)
+        share = self.share * turn.present
+        share = share / share.sum()
         for name, value in trained.params.items():
-            turn.memory[f"global/{name}"] = torch.einsum("k,k...->...", self.share.to(value), value)
+            turn.memory[f"global/{name}"] = torch.einsum("k,k...->...", share.to(value), value)
         first = next(iter(everywhere.values()))
         return Terms(pull=Pull(everywhere, first.new_full((size,), self.strength)))
 

@@ -26,6 +26,7 @@ class FreeRows(GraphPrior):
 
     includes_self = True
     kind = "rows"
+    client_axes = {"alpha": (0, 1)}  # learned for each pair of clients
 
     def __init__(self, num_clients: int) -> None:
         super().__init__(num_clients)

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from scool_ppl.errors import InputError, RunError, StoppedError
+from scool_ppl.errors import ClientError, InputError, RunError, StoppedError
 from scool_ppl.federation import Federation
 from scool_ppl.federation_command import DataRoot, Download, NumClients, Seed, commands
 from scool_ppl.reproduce.command import reproduce
@@ -272,7 +272,7 @@ def main(arguments: list[str] | None = None) -> None:
             code = _complain("interrupted", 130)
     except InputError as error:
         code = _complain(error, 2)
-    except RunError as error:
+    except (RunError, ClientError) as error:
         code = _complain(error, 3)
     except StoppedError as error:
         code = _complain(error, 130)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from scool_ppl.batches import Params
 from scool_ppl.clients import Clients, Evaluation, Mixture, Trained
-from scool_ppl.errors import InputError
+from scool_ppl.errors import ClientError, InputError, original
 from scool_ppl.estep import Posterior
 from scool_ppl.evidence import Evidence
 from scool_ppl.graph import CooperationGraph
@@ -23,10 +23,12 @@ from scool_ppl.measured import threads
 from scool_ppl.peers import Peers
 from scool_ppl.priors import Joint
 from scool_ppl.progress import tracked
+from scool_ppl.quarantine import RESTING, attended, awoken, held, joined_by, resting, sitting_out
 from scool_ppl.randomness import generator
 from scool_ppl.recording import newest, recording
 from scool_ppl.records import Row, history_row
 from scool_ppl.runs import Run
+from scool_ppl.seats import spared
 from scool_ppl.signals import pause
 from scool_ppl.state import CooperationModel, EMInfo, EMState, Fit, Schedule
 from scool_ppl.turn import Turn
@@ -45,7 +47,7 @@ class _Clock:
         pause()
         begin = time.perf_counter()
         yield
-        self.seconds[verb] = time.perf_counter() - begin
+        self.seconds[verb] = self.seconds.get(verb, 0.0) + time.perf_counter() - begin
 
 
 class EM:
@@ -80,10 +82,24 @@ class EM:
         return EMState(params, params, {}, moments, {}, self._prior_start, peers, {}, 0, self.seed)
 
     @torch.enable_grad()
-    def step(self, state: EMState) -> tuple[EMState, EMInfo]:
-        """One round: train, look, infer, mix."""
-        clock = _Clock()
-        turn = self.turn(state)
+    def step(self, state: EMState, absent: Collection[str] | Mapping[str, str] = ()) -> tuple[EMState, EMInfo]:
+        """One round: train, look, infer, mix. `absent` are clients who sit it out, by name, or name -> reason.
+
+        Where clients fail (ClientError) the round begins again without them: everybody else ends with the bits of a
+        round in which they were absent from the start. A RunError if all fail; the state is as it was.
+        """
+        clock, away = _Clock(), sitting_out(absent, self.clients.names)
+        while True:
+            try:
+                return self._round(state, away, clock)
+            except ClientError as fault:
+                away = joined_by(away, fault, self.clients.names, state.round)
+            except InputError as error:
+                found = original(error)
+                raise found from found.__cause__
+
+    def _round(self, state: EMState, away: dict[str, str], clock: _Clock) -> tuple[EMState, EMInfo]:
+        turn = self.turn(state, away)
         with clock("train"):
             trained = self.train(state, turn)
         with clock("look"):
@@ -92,9 +108,13 @@ class EM:
             posterior, prior = self.infer(state, evidence, joint)
         with clock("mix"):
             params = self.mix(state, trained.params, posterior, evidence.peers)
+        if turn.absent:
+            posterior, prior = spared(self.model.prior, state, turn, evidence, posterior, prior)
+            params = held(params, state.params, dict.fromkeys(params, ~turn.present))
+            turn.memory[RESTING] = resting(turn, evidence)
         received, sent = self._traffic(posterior.moments["Y"], evidence.peers)
         loss = float(trained.loss.nanmean())
-        info = EMInfo(posterior.elbo, loss, trained.params, received, sent, dict(clock.seconds))
+        info = EMInfo(posterior.elbo, loss, trained.params, received, sent, dict(clock.seconds), away)
         state = EMState(
             params=params,
             start=state.start,
@@ -109,35 +129,35 @@ class EM:
         )
         return state, info
 
-    def turn(self, state: EMState) -> Turn:
-        """Where the next round begins."""
+    def turn(self, state: EMState, absent: Collection[str] = ()) -> Turn:
+        """Where the next round begins, for all clients but the absent."""
+        memory, peers, weights = dict(state.memory), state.peers, state.moments.get("Y")
+        rest = memory.pop(RESTING, None)
+        if peers is not None and weights is not None:
+            peers, weights = awoken(peers, weights, rest, self._rows)
         return Turn(
             clients=self.clients,
             params=state.params,
             start=state.start,
-            peers=state.peers,
-            weights=state.moments.get("Y"),
-            memory=dict(state.memory),
+            peers=peers,
+            weights=weights,
+            memory=memory,
             includes_self=self.model.prior.includes_self,
             epochs=self.schedule.epochs(state.round),
             steps=self.schedule.local_steps,
             round=state.round,
             seed=state.seed,
+            absent=tuple(self.clients.names.index(name) for name in absent),
         )
+
+    @property
+    def _rows(self) -> bool:
+        return self.model.prior.kind == "rows"
 
     def train(self, state: EMState, turn: Turn) -> Trained:
         """theta^t -> theta^{t+1/2}: local epochs on own data, with what the mixing rule adds to every step."""
-        terms = self.model.mixing.during(turn)
-        return self.clients.train(
-            state.params,
-            state.optimizer,
-            epochs=turn.epochs,
-            steps=turn.steps,
-            seed=turn.seed,
-            round=turn.round,
-            pull=terms.pull,
-            batches=terms.batches,
-        )
+        terms = self.model.mixing.during(attended(turn, self._rows))
+        return turn.train(state.params, state.optimizer, pull=terms.pull, batches=terms.batches)
 
     def look(self, turn: Turn, trained: Params) -> tuple[Evidence, Joint]:
         """The round's candidates and what they show, scored by the likelihood."""

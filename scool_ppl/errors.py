@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class ScoolError(Exception):
@@ -36,6 +36,24 @@ class RunError(ScoolError, RuntimeError):
 
 class StoppedError(ScoolError):
     """The user stopped a run; the message says how to go on with it."""
+
+
+class ClientError(ScoolError):
+    """Clients that cannot take part in a round, `reasons` name -> why; EM.step begins the round again without them.
+
+    Whatever runs clients may raise it: a subclass of Clients whose clients are other machines says so who did not answer.
+    No RuntimeError: Pyro would make a new one of what a program raises, without the reasons.
+    """
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
+        self.reasons = dict(reasons)
+
+
+def original(error: InputError) -> InputError:
+    """The error as it was raised: Pyro adds the shapes of a trace to what a program raises."""
+    cause = error.__cause__
+    return original(cause) if isinstance(cause, InputError) and str(error).startswith(str(cause)) else error
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

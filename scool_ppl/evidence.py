@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from scool_ppl.errors import InputError
 from scool_ppl.peers import Peers
+from scool_ppl.quarantine import check_networks, check_table, without
 
 if TYPE_CHECKING:
     from scool_ppl.clients import Clients, Params, Probe
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 class Evidence:
     """Facts about a round, each computed when a prior or a likelihood first asks for it.
+
+    `planned` are the candidates that the policy chose, `peers` those of them who are `present` (K,). A client whose
+    network or data give no finite number in any pair is a ClientError.
 
     Made by the driver from the clients, or by hand from known matrices:
     ``Evidence.given(loss=matrix)`` is enough to run a prior without any client.
@@ -28,7 +32,9 @@ class Evidence:
         self.before = turn.params
         self.start = turn.start
         self.trained = trained
-        self.peers = peers
+        self.present = turn.present
+        self.planned = peers
+        self.peers = without(peers, self.present)
         self.memory = turn.memory
         self.seed = turn.seed
         self.round = turn.round
@@ -53,6 +59,7 @@ class Evidence:
             raise InputError(f"loss has shape {tuple(loss.shape)}, expected (clients, candidates)")
         evidence.num_clients = loss.shape[0]
         evidence.peers = peers if peers is not None else Peers.everybody(loss.shape[0], includes_self)
+        evidence.planned, evidence.present = evidence.peers, torch.ones(loss.shape[0], dtype=torch.bool)
         if loss.shape != evidence.peers.mask.shape:
             raise InputError(
                 f"loss has shape {tuple(loss.shape)}, expected {tuple(evidence.peers.mask.shape)}: "
@@ -92,7 +99,7 @@ class Evidence:
     @cached_property
     def loss(self) -> Tensor:
         """L_ij: mean loss of the receiver's trained model i on the data of the sender j, (K, M)."""
-        return self.clients.cross_loss(self.trained, self.peers.fresh, self.probe, model="receiver").cpu()
+        return self._cross_loss(self.probe, "receiver")
 
     @cached_property
     def loss_received(self) -> Tensor:
@@ -100,7 +107,12 @@ class Evidence:
         mask = self.peers.fresh.mask
         if self.peers.senders is None and torch.equal(mask, mask.T):
             return self.loss.T
-        return self.clients.cross_loss(self.trained, self.peers.fresh, self.probe, model="sender").cpu()
+        return self._cross_loss(self.probe, "sender")
+
+    def _cross_loss(self, probe: Probe, model: Literal["receiver", "sender"]) -> Tensor:
+        loss = self.clients.cross_loss(self.trained, self.peers.fresh, probe, model=model).cpu()
+        check_table(loss, self.peers.fresh, self.clients.names, model)
+        return loss
 
     @cached_property
     def chance(self) -> Tensor:
@@ -132,13 +144,15 @@ class Evidence:
     @cached_property
     def validation_before(self) -> Tensor:
         """V_i(theta_i^t): loss of each client's network before training on its own validation data, (K,)."""
-        own = Peers(torch.ones(self.num_clients, 1, dtype=torch.bool), torch.arange(self.num_clients)[:, None])
-        return self.clients.cross_loss(self.before, own, self.validation_probe).cpu()[:, 0]
+        own = Peers(self.present[:, None], torch.arange(self.num_clients)[:, None])
+        loss = self.clients.cross_loss(self.before, own, self.validation_probe).cpu()
+        check_table(loss, own, self.clients.names, "receiver")
+        return loss[:, 0]
 
     @cached_property
     def validation_received(self) -> Tensor:
         """V_i(theta_j^{t+1/2}): loss of the sender's trained network on the receiver's validation data, (K, M)."""
-        return self.clients.cross_loss(self.trained, self.peers.fresh, self.validation_probe, model="sender").cpu()
+        return self._cross_loss(self.validation_probe, "sender")
 
     def distance(self, norm: float = 2.0, *, trained: bool = False) -> Tensor:
         """|theta_j^{t+1/2} - theta_i| of the sender's trained network from the receiver's, (K, M), float64.
@@ -164,12 +178,17 @@ class Evidence:
         """<grad f_i(m_ij), grad f_j(m_ij)> of the pairs looked at this round at their midpoints, (K, M); 0 elsewhere."""
         from scool_ppl.gradients import midpoint_alignment
 
-        return midpoint_alignment(self.clients, self.trained, self.peers.fresh, self.probe).cpu()
+        alignment = midpoint_alignment(self.clients, self.trained, self.peers.fresh, self.probe).cpu()
+        check_table(alignment, self.peers.fresh, self.clients.names, "both")
+        return alignment
 
     def mixed_validation(self, graph: Tensor) -> Tensor:
-        """V_i(theta_i^t + sum_j graph_ij Delta_j) of every client, (K,), differentiable in the graph (K, M)."""
+        """V_i(theta_i^t + sum_j graph_ij Delta_j), (K,), 0 of the absent, differentiable in the graph (K, M)."""
         mixed = {
             name: value + self.peers.combine(graph.to(value.device), self.trained[name] - value)
             for name, value in self.before.items()
         }
-        return self.clients.probe_loss(mixed, self.validation_probe).cpu()
+        loss = self.clients.probe_loss(mixed, self.validation_probe).cpu()
+        if not bool(loss.detach()[self.present].isfinite().all()):
+            check_networks(self.clients, self.trained, self.validation_probe, self.present)
+        return loss.where(self.present, 0)

@@ -122,7 +122,7 @@ class ShareData(Mixing):
         weights = turn.peers.dense(turn.weights.double()).fill_diagonal_(0)
         own = torch.ones(turn.num_clients, dtype=torch.float64)
         sampled = None if self.exact else turn.generator("share")
-        return Terms(batches=shared(own_batches(turn), weights, own, sampled))
+        return Terms(batches=shared(turn.batches(), weights, own, sampled))
 
 
 @dataclass(frozen=True)
@@ -140,13 +140,7 @@ class ServeUsers(Mixing):
         if turn.weights is None or turn.peers is None:
             return Terms()
         weights = turn.peers.dense(turn.weights.double()).T
-        return Terms(batches=shared(own_batches(turn), weights.clone().fill_diagonal_(0), weights.diagonal().clone()))
-
-
-def own_batches(turn: Turn) -> Batches:
-    """The batches of the round's local training."""
-    clients = turn.clients
-    return clients.batches(epochs=turn.epochs, steps=turn.steps, seed=turn.seed, round=turn.round)
+        return Terms(batches=shared(turn.batches(), weights.clone().fill_diagonal_(0), weights.diagonal().clone()))
 
 
 def normalised(weights: Tensor, peers: Peers) -> tuple[Tensor, Tensor]:

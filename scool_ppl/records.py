@@ -52,6 +52,7 @@ def history_row(
         "graph": scores._asdict(),
         "bytes": {"received": float(info.bytes_received.mean()), "sent": float(info.bytes_sent.mean())},
         "seconds": info.seconds,
+        "quarantined": dict(info.quarantined),
     }
 
 

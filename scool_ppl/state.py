@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from torch import Tensor
@@ -89,6 +91,8 @@ class EMInfo(NamedTuple):
     """(K,) what each client would send."""
     seconds: dict[str, float]
     """Time of each verb: train, look, infer, mix."""
+    quarantined: Mapping[str, str] = MappingProxyType({})
+    """Clients left out of the round, and why."""
 
 
 class Fit(NamedTuple):

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from scool_ppl.batches import Params
+from scool_ppl.batches import Batches, Params, Pull
 from scool_ppl.peers import Peers
+from scool_ppl.quarantine import check_training
 from scool_ppl.randomness import generator
 
 if TYPE_CHECKING:
-    from scool_ppl.clients import Clients
+    from scool_ppl.clients import Clients, Trained
 
 
 class Turn(NamedTuple):
@@ -35,10 +36,48 @@ class Turn(NamedTuple):
     round: int
     """Counted from 0."""
     seed: int
+    absent: tuple[int, ...] = ()
+    """Clients who sit this round out."""
 
     @property
     def num_clients(self) -> int:
         return self.clients.num_clients
+
+    @property
+    def present(self) -> Tensor:
+        """Who takes part, (K,) bool."""
+        present = torch.ones(self.num_clients, dtype=torch.bool)
+        present[list(self.absent)] = False
+        return present
+
+    def batches(self) -> Batches:
+        """Every client's own batches of the round's local training."""
+        return self.clients.batches(epochs=self.epochs, steps=self.steps, seed=self.seed, round=self.round)
+
+    def train(
+        self,
+        params: Params,
+        optimizer: Params | None = None,
+        *,
+        pull: Pull | None = None,
+        batches: Batches | None = None,
+    ) -> Trained:
+        """Local training, in which the absent do not move; a client whose training broke is a ClientError."""
+        batches = self.batches() if batches is None else batches
+        if self.absent:
+            batches = batches._replace(weight=batches.weight.index_fill(0, torch.tensor(self.absent), 0))
+        trained = self.clients.train(
+            params,
+            optimizer,
+            epochs=self.epochs,
+            steps=self.steps,
+            seed=self.seed,
+            round=self.round,
+            pull=pull,
+            batches=batches,
+        )
+        check_training(trained, batches.active.any(1), self.clients.names)
+        return trained
 
     def generator(self, *purpose: str | int) -> torch.Generator:
         """Randomness for a purpose in this round."""

@@ -141,6 +141,7 @@ def test_a_row_of_the_history_has_the_promised_keys(learned: tuple[Path, str]) -
             "graph": ["l1", "auc", "ari"],
             "bytes": ["received", "sent"],
             "seconds": ["train", "look", "infer", "mix"],
+            "quarantined": [],
         }
         numbers = [row["elbo"], row["loss"], *(number for key in nested for number in row[key].values())]
         assert all(math.isfinite(number) for number in numbers)

@@ -284,7 +284,7 @@ def test_history_has_the_rows_of_the_contract(clients: Clients) -> None:
     result = em("scool_sbm", clients).fit(2, progress=False, callbacks=[lambda *round: seen.append(round)])
     assert [row["round"] for row in result.history] == [1, 2]
     spreads = ["accuracy", "accuracy_trained", "task_accuracy"]
-    keys = ["round", "elbo", "loss", "score", *spreads, "graph", "bytes", "seconds"]
+    keys = ["round", "elbo", "loss", "score", *spreads, "graph", "bytes", "seconds", "quarantined"]
     parts = {
         "accuracy": {"mean", "std", "worst10"},
         "accuracy_trained": {"mean", "std", "worst10"},
@@ -292,6 +292,7 @@ def test_history_has_the_rows_of_the_contract(clients: Clients) -> None:
         "graph": {"l1", "auc", "ari"},
         "bytes": {"received", "sent"},
         "seconds": {"train", "look", "infer", "mix"},
+        "quarantined": set(),
     }
     for (state, info, row), recorded in zip(seen, result.history, strict=True):
         assert row is recorded

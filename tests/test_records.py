@@ -69,6 +69,7 @@ def test_a_row_tells_mixed_from_trained_networks() -> None:
         "graph": {"l1": 0.1, "auc": 0.9, "ari": None},
         "bytes": {"received": 4.0, "sent": 4.0},
         "seconds": {"train": 1.0, "look": 0.5, "infer": 0.25, "mix": 0.125},
+        "quarantined": {},
     }
     # Plain values throughout, in the contract's order: what is read back is what was written.
     assert json.loads(json.dumps(row, allow_nan=False)) == row

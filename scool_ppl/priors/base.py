@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyro
 import torch
@@ -38,6 +38,9 @@ class GraphPrior(LocalModule):
     """What q(Y) is: independent "edges", one-hot "rows", or a "point" mass."""
     looks = False
     """Does the program itself look at the candidates' networks?"""
+    client_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {}
+    """What is learned for each client, and which of its axes are clients, e.g. {"alpha": (0, 1)}: it rests while a client
+    is absent, and moves along when clients join or leave."""
     positions: str | None = None
     """The site with a place (K, 2) for each client, which becomes the layout of the drawing."""
 
@@ -47,6 +50,7 @@ class GraphPrior(LocalModule):
             raise InputError(f"num_clients is {num_clients}, expected at least 1")
         self.num_clients = num_clients
         self._peers: Peers | None = None
+        self._present = torch.ones(num_clients, dtype=torch.bool)
         self._plates: dict[str, Any] = {}
 
     def model(self, evidence: Evidence) -> Tensor:
@@ -92,7 +96,7 @@ class GraphPrior(LocalModule):
             yield
             return
         num_clients, num_candidates = evidence.peers.mask.shape
-        self._peers = evidence.peers
+        self._peers, self._present = evidence.peers, evidence.present
         self._plates = {
             "clients": pyro.plate("clients", num_clients, dim=-1),
             "receivers": pyro.plate("receivers", num_clients, dim=-2),
@@ -104,9 +108,15 @@ class GraphPrior(LocalModule):
             self._peers, self._plates = None, {}
 
     @property
-    def clients(self) -> Any:
-        """The plate over clients, dim -1."""
-        return self._opened()[1]["clients"]
+    def clients(self) -> AbstractContextManager[None]:
+        """The plate over clients, dim -1, with the mask of those present."""
+        return self._clients()
+
+    @contextmanager
+    def _clients(self) -> Iterator[None]:
+        plate = self._opened()[1]["clients"]
+        with plate, nullcontext() if bool(self._present.all()) else poutine.mask(mask=self._present):
+            yield
 
     @property
     def edges(self) -> AbstractContextManager[None]:

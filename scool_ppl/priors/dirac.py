@@ -15,7 +15,8 @@ from scool_ppl.priors.base import GraphPrior
 class Dirac(GraphPrior):
     """Y = W0 with probability one (SCooL 4.1): identity, uniform, a ring, the true groups, any (K, K) matrix.
 
-    A graph with weights on the diagonal lets clients choose themselves (`includes_self`).
+    A graph with weights on the diagonal lets clients choose themselves (`includes_self`). In a round in which clients are
+    absent the rest of a row is scaled up to the row's sum.
     """
 
     weights: Tensor
@@ -34,8 +35,10 @@ class Dirac(GraphPrior):
         self.includes_self = bool((weights.diagonal() > 0).any())
 
     def model(self, evidence: Evidence) -> Tensor:
+        there = (self.weights * evidence.present).sum(1, keepdim=True)
+        weights = self.weights * (self.weights.sum(1, keepdim=True) / there.clamp(min=1e-30))
         with self.edges:
-            graph = dist.Delta(evidence.peers.take(self.weights))
+            graph = dist.Delta(evidence.peers.take(weights))
             return pyro.sample("Y", graph, obs=graph.v)
 
     def initial_graph(self) -> Tensor:

@@ -1,0 +1,71 @@
+"""Seats: which axes of a state's tensors are clients, read off the plates of the prior's program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from scool_ppl.elbo import latent_sites
+from scool_ppl.estep import Posterior
+from scool_ppl.evidence import Evidence
+from scool_ppl.priors import GraphPrior
+from scool_ppl.quarantine import held
+from scool_ppl.turn import Turn
+
+if TYPE_CHECKING:
+    from scool_ppl.state import EMState
+
+Values = dict[str, Tensor]
+
+Axes = tuple[int, ...]
+
+ENDINGS = ("", "_logits", "_concentration", "_loc", "_scale")
+"""What a guide appends to a site's name for its parameters."""
+
+
+def site_axes(prior: GraphPrior, evidence: Evidence) -> dict[str, Axes]:
+    """Leading axes of each site: (0,) in the plate of clients, (0, 1) for pairs, () for what all clients share."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        trace = poutine.block(poutine.trace(prior).get_trace)(evidence)
+    found = {name: tuple(range(len(site["cond_indep_stack"]))) for name, site in latent_sites(trace)}
+    return {**found, "Y": (0, 1)}
+
+
+def parameter_axes(parameters: Iterable[str], sites: dict[str, Axes]) -> dict[str, Axes]:
+    """The same for parameters of q, which bear their site's name."""
+    known = {site.replace(".", "_") + ending: axes for site, axes in sites.items() for ending in ENDINGS}
+    return {name: known[name] for name in parameters if name in known}
+
+
+def entries_of(away: Tensor, axes: Axes) -> Tensor:
+    """Entries of a tensor with these axes of clients that are of someone in `away` (K,): (K,), (K, K) or (1, K)."""
+    masks = [away.view(*(1,) * axis, -1, *(1,) * (max(axes) - axis)) for axis in axes]
+    mask = masks[0]
+    for other in masks[1:]:
+        mask = mask | other
+    return mask
+
+
+def spared(
+    prior: GraphPrior, state: EMState, turn: Turn, evidence: Evidence, posterior: Posterior, learned: Values
+) -> tuple[Posterior, Values]:
+    """Posterior and the prior's parameters with what is known of the absent as it was before the round.
+
+    The graph stays as it was inferred, in which they have no edges.
+    """
+    away = ~turn.present
+    pairs = away[:, None] | evidence.peers.gather(away)
+    sites = site_axes(prior, evidence)
+
+    def entries(axes: dict[str, Axes]) -> Values:
+        return {name: pairs if len(places) == 2 else away for name, places in axes.items() if places}
+
+    q = held(posterior.q, state.q, entries(parameter_axes(posterior.q, sites)))
+    moments = held(posterior.moments, state.moments, entries(sites)) | {"Y": posterior.moments["Y"]}
+    own = {name: entries_of(away, axes) for name, axes in prior.client_axes.items()}
+    return posterior._replace(q=q, moments=moments), held(learned, state.prior, own)

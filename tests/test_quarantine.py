@@ -1,0 +1,302 @@
+"""Faulty clients: a round in which clients fail is, for everybody else, the round in which they were absent."""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from scool_ppl import EM, Clients, Federation, InputError, Schedule, load_federation, load_model
+from scool_ppl.em import EMState
+from scool_ppl.errors import ClientError, RunError
+from scool_ppl.peers import Peers
+from scool_ppl.quarantine import RESTING, check_table
+from scool_ppl.zoo import model_names
+from tests.faulty import Fault, FaultyClients, Kind
+from tests.test_conformance import flattened
+
+K, FAULTY, ROUND = 5, 2, 1
+OTHERS = [i for i in range(K) if i != FAULTY]
+FEDERATION = load_federation(f"permuted:digits:clients={K},groups=2,train=20,test=20", seed=3)
+SCHEDULE = Schedule(local_epochs=1, warmup_epochs=3)
+MOMENTUM = partial(torch.optim.SGD, lr=0.1, momentum=0.5)
+NAME = FEDERATION.names[FAULTY]
+
+
+def made(model: str, *faults: Fault, federation: Federation = FEDERATION, executor: str = "stacked") -> EM:
+    clients = Clients(federation, optimizer=MOMENTUM, executor=executor, dtype=torch.float64)
+    clients = FaultyClients(clients, *faults) if faults else clients
+    return EM(load_model(model, federation.num_clients, federation=federation), clients, SCHEDULE, seed=1)
+
+
+def ran(em: EM, rounds: int, absent_in: int | None = None) -> tuple[EMState, list[dict[str, str]]]:
+    state, events = em.init(), []
+    for round in range(rounds):
+        state, info = em.step(state, [NAME] if round == absent_in else ())
+        events.append(dict(info.quarantined))
+    return state, events
+
+
+def same(one: EMState, other: EMState) -> None:
+    left, right = flattened(one), flattened(other)
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        assert torch.equal(value.nan_to_num(-9.0), right[name].nan_to_num(-9.0)), name
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_a_client_that_diverges_was_not_there(model: str) -> None:
+    """Bit for bit, in that round and the one after it, for every model."""
+    faulty = made(model, Fault("nan loss", FAULTY, ROUND))
+    found, events = ran(faulty, 3)
+    expected, _ = ran(made(model), 3, absent_in=ROUND)
+    same(found, expected)
+    assert [sorted(event) for event in events] == [[], [NAME], []]
+    assert "not finite" in events[ROUND][NAME]
+    assert all(bool(value.isfinite().all()) for value in found.params.values())
+
+
+@pytest.mark.parametrize("round", [0, 1])
+@pytest.mark.parametrize("kind", ["inf update", "raise"])
+@pytest.mark.parametrize("model", ["scool_sbm", "ditto", "cobo", "federico", "l2c"])
+def test_any_fault_of_training_in_any_round(model: str, kind: Kind, round: int) -> None:
+    found, events = ran(made(model, Fault(kind, FAULTY, round)), 3)
+    same(found, ran(made(model), 3, absent_in=round)[0])
+    assert list(events[round]) == [NAME]
+
+
+@pytest.mark.parametrize("kind", ["vanish", "nan network", "nan data"])
+@pytest.mark.parametrize("model", ["scool_sbm", "scool_attention", "federico", "fedfomo"])
+def test_any_fault_of_looking(model: str, kind: Kind) -> None:
+    found, events = ran(made(model, Fault(kind, FAULTY, ROUND)), 3)
+    # Fedfomo and federico look at a few: whoever is not looked at does not show its fault, and does no harm.
+    seen = bool(events[ROUND])
+    same(found, ran(made(model), 3, absent_in=ROUND if seen else None)[0])
+    assert seen or model in ("fedfomo", "federico")
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_the_last_good_network_and_all_that_is_known_of_it_stay(model: str) -> None:
+    em = made(model, Fault("nan loss", FAULTY, 2))
+    before, _ = ran(em, 2)
+    after, _ = em.step(before)
+    for kept, value in [(before.params, after.params), (before.optimizer, after.optimizer)]:
+        assert kept.keys() == value.keys()
+        assert all(torch.equal(value[name][FAULTY], kept[name][FAULTY]) for name in kept)
+    for site in ("z", "pi"):
+        if site in before.moments:
+            assert torch.equal(after.moments[site][FAULTY], before.moments[site][FAULTY])
+            assert not torch.equal(after.moments[site], before.moments[site])
+    # It has no edges in the round's graph, and the ones of the round before in the next round's beginning.
+    graph = em.graph(after)
+    assert not graph.dense()[FAULTY].any()
+    assert not graph.dense()[:, FAULTY].any()
+    turn, last = em.turn(after), em.graph(before).dense()
+    assert turn.peers is not None
+    assert turn.weights is not None
+    woken = turn.peers.dense(turn.weights.double())
+    looked_at_again = turn.peers.dense(turn.peers.mask.double()) > 0
+    assert torch.allclose(woken[FAULTY], last[FAULTY].double().where(looked_at_again[FAULTY], 0), atol=1e-12)
+    assert RESTING not in turn.memory
+    if em.model.prior.kind == "rows":
+        sums = woken.sum(1)
+        assert bool((((sums - 1).abs() < 1e-6) | (sums < 1 - 1e-6)).all())
+        assert float(sums.max()) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize(
+    "model", ["fedavg", "dpsgd", "ditto", "oracle", "scool_attention", "federico", "l2c", "meta_l2c"]
+)
+def test_rows_of_the_others_are_normalised_again(model: str) -> None:
+    em = made(model)
+    state, _ = ran(em, 2, absent_in=1)
+    graph, whole = em.graph(state).dense()[OTHERS].double(), em.graph(ran(em, 1)[0]).dense()[OTHERS].double()
+    assert torch.allclose(graph.sum(1), whole.sum(1).where(graph.sum(1) > 0, 0), atol=1e-6)
+    assert bool((graph.sum(1) > 0).any())
+
+
+POSITION = ("dpsgd", "ring", "covariate_sbm")  # their priors know clients by position
+DRAWS = ("fedfomo", "federico", "latent_space")  # their policies or inference draw for all K clients
+BLOCKS = (
+    "scool_sbm",
+    "scool_mmsbm",
+)  # their inference moves random groups of K clients: to the tolerance of the sweeps
+
+
+@pytest.mark.parametrize("model", [name for name in model_names() if name not in (*POSITION, *DRAWS)])
+def test_as_if_it_had_not_been_there(model: str) -> None:
+    """Independent of masks: a federation that never had the client ends the same, up to rounding."""
+    found, _ = made(model).step(made(model).init(), absent=[NAME])
+    alone = made(model, federation=FEDERATION.select(OTHERS))
+    expected, _ = alone.step(alone.init())
+    tolerance = 1e-4 if model in BLOCKS else 1e-9
+    graph = made(model).graph(found).dense()[OTHERS][:, OTHERS].double()
+    assert torch.allclose(graph, alone.graph(expected).dense().double(), atol=tolerance)
+    for name, value in expected.params.items():
+        assert torch.allclose(found.params[name][OTHERS], value, atol=tolerance), name
+
+
+def test_fedavg_without_a_client_is_the_average_of_the_others_by_hand() -> None:
+    em = made("fedavg")
+    state, info = em.step(em.init(), absent=[NAME])
+    sizes = FEDERATION.sizes("train").double()[OTHERS]
+    for name, value in info.trained.items():
+        mean = torch.einsum("k,k...->...", sizes / sizes.sum(), value[OTHERS])
+        assert all(torch.allclose(state.params[name][i], mean, atol=1e-12) for i in OTHERS)
+
+
+def test_several_fail_and_a_failure_can_show_late() -> None:
+    """One diverges, one vanishes when looked at, one raises: three attempts, all three named."""
+    faults = [Fault("nan loss", 0, 0), Fault("vanish", 1, 0), Fault("raise", 2, 0)]
+    em = made("scool_sbm", *faults)
+    state, info = em.step(em.init())
+    assert dict(info.quarantined).keys() == set(FEDERATION.names[:3])
+    same(state, made("scool_sbm").step(made("scool_sbm").init(), absent=FEDERATION.names[:3])[0])
+    assert em.clients.calls == 4  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("model", ["fedavg", "scool_sbm", "ditto"])
+def test_all_fail(model: str) -> None:
+    em = made(model, *[Fault("nan loss", client, 1) for client in range(K)])
+    state, _ = ran(em, 1)
+    kept = copy.deepcopy(state)
+    with pytest.raises(RunError, match=r"all clients failed in round 2 \(client 0: its training loss is not finite; "):
+        em.step(state)
+    same(state, kept)
+
+
+def test_only_one_left_keeps_to_itself() -> None:
+    em = made("scool_sbm")
+    state, _ = ran(em, 1)
+    lone, _ = em.step(state, absent=FEDERATION.names[1:])
+    trained = em.clients.train(state.params, state.optimizer, epochs=1, seed=1, round=1)
+    for name, value in trained.params.items():
+        assert torch.allclose(lone.params[name][0], value[0], atol=1e-12)
+        assert torch.equal(lone.params[name][1:], state.params[name][1:])
+
+
+def test_nothing_is_forgotten_over_rounds_of_absence() -> None:
+    """A client that is absent for three rounds is a candidate again in the fourth, under every policy."""
+    for model in ("scool_sbm", "cobo", "federico", "fedfomo"):
+        em = made(model)
+        state, _ = ran(em, 2)
+        before = em.turn(state)
+        for _ in range(3):
+            state, _ = em.step(state, absent=[NAME])
+            assert not em.graph(state).dense()[FAULTY].any()
+        turn = em.turn(state)
+        assert turn.peers is not None
+        assert before.peers is not None
+        if model != "fedfomo":  # which looks at others in every round
+            known = before.peers.dense(before.peers.mask.double())[FAULTY] > 0
+            assert bool((turn.peers.dense(turn.peers.mask.double())[FAULTY] > 0)[known].all())
+        state, _ = em.step(state)
+        assert em.graph(state).dense()[FAULTY].any() or model == "fedfomo"
+        assert all(bool(value.isfinite().all()) for value in state.params.values())
+
+
+def test_memory_of_pairs_is_not_polluted() -> None:
+    em = made("federico")
+    before, _ = ran(em, 2)
+    after, _ = em.step(before, absent=[NAME])
+    for pairs in (lambda m: m[FAULTY], lambda m: m[:, FAULTY]):
+        kept, found = pairs(before.memory["mixture"]), pairs(after.memory["mixture"])
+        assert torch.equal(found.nan_to_num(-9.0), kept.nan_to_num(-9.0))
+    assert not torch.equal(after.memory["mixture"].nan_to_num(-9.0), before.memory["mixture"].nan_to_num(-9.0))
+
+
+def test_top_peers_do_not_drop_a_client_for_being_absent_when_the_table_shrinks() -> None:
+    clients = Clients(FEDERATION, executor="stacked", dtype=torch.float64)
+    em = EM(load_model("scool_sbm", K, keep=2, after=2), clients, SCHEDULE, seed=1)
+    state, _ = ran(em, 2)
+    assert state.peers is not None
+    heaviest = em.turn(state).weights
+    assert heaviest is not None
+    chosen = heaviest.masked_fill(~state.peers.mask, -1).topk(2, dim=1).indices.sort(1).values
+    state, _ = em.step(state, absent=[NAME])
+    assert state.peers is not None
+    assert torch.equal(torch.as_tensor(state.peers.senders), chosen)
+    back = em.turn(state).peers
+    assert back is not None
+    assert bool(back.mask.all())
+
+
+@pytest.mark.parametrize("executor", ["stacked", "loop"])
+def test_both_executors_leave_the_absent_unmoved(executor: str) -> None:
+    found, _ = ran(made("scool_sbm", Fault("nan loss", FAULTY, 1), executor=executor), 3)
+    same(found, ran(made("scool_sbm", executor=executor), 3, absent_in=1)[0])
+
+
+def test_the_event_goes_to_the_history_and_the_run_goes_on() -> None:
+    fit = made("scool_sbm", Fault("vanish", FAULTY, 1)).fit(3, progress=False)
+    assert [row["quarantined"] for row in fit.history] == [{}, {NAME: "no answer within 60 seconds"}, {}]
+    assert json.loads(json.dumps(fit.history)) == fit.history
+
+
+def test_a_client_without_images_is_not_at_fault() -> None:
+    em = EM(load_model("scool_sbm", K), Clients(FEDERATION, executor="stacked"), Schedule(0, 0), seed=1)
+    _, info = em.step(em.init())
+    assert not info.quarantined
+
+
+@pytest.mark.parametrize(
+    ("absent", "words"),
+    [
+        (["client 9"], "unknown client 'client 9'; known: client 0"),
+        (FEDERATION.names, "all clients are absent, expected one at least"),
+        ("client 1", r"absent is the text 'client 1', expected a list of names"),
+    ],
+)
+def test_wrong_absences_are_refused(absent: list[str], words: str) -> None:
+    em = made("local")
+    with pytest.raises(InputError, match=words):
+        em.step(em.init(), absent=absent)
+
+
+def test_a_client_that_fails_without_taking_part_ends_the_round() -> None:
+    class Stubborn(FaultyClients):
+        def train(self, *_: object, **__: object) -> None:  # type: ignore[override]
+            raise ClientError({NAME: "gone"})
+
+    em = EM(load_model("local", K), Stubborn(Clients(FEDERATION)), SCHEDULE)
+    with pytest.raises(RunError, match="do not take part in round 1"):
+        em.step(em.init())
+
+
+def blamed(table: Tensor, peers: Peers, model: str) -> dict[str, str]:
+    try:
+        check_table(table, peers, "abcdef"[: len(table)], model)  # type: ignore[arg-type]
+    except ClientError as fault:
+        return fault.reasons
+    return {}
+
+
+@pytest.mark.parametrize("shape", ["everybody", "table"])
+@pytest.mark.parametrize("model", ["receiver", "sender"])
+def test_whose_fault_a_loss_is(shape: str, model: str) -> None:
+    """Entry [i, m] is of one client's network on another's data: all pairs of a client are bad, or nobody is to blame."""
+    senders = torch.tensor([[(i + step) % 6 for step in (1, 2, 3)] for i in range(6)])
+    peers = Peers.everybody(6) if shape == "everybody" else Peers(torch.ones(6, 3, dtype=torch.bool), senders)
+    columns = peers.columns().expand_as(peers.mask)
+    rows = torch.arange(6)[:, None].expand_as(columns)
+    network, data = (rows, columns) if model == "receiver" else (columns, rows)
+    clean = torch.ones(peers.mask.shape)
+    assert blamed(clean.masked_fill(~peers.mask, torch.nan), peers, model) == {}
+    assert list(blamed(clean.masked_fill(network == 1, torch.inf), peers, model)) == ["b"]
+    assert list(blamed(clean.masked_fill(data == 4, torch.nan), peers, model)) == ["e"]
+    both = blamed(clean.masked_fill((network == 1) | (data == 4), torch.nan), peers, model)
+    assert list(both) == ["b", "e"]
+    assert "data" in both["e"]
+    assert "data" not in both["b"]
+    assert blamed(clean.masked_fill((network == 1) & (data == 2), torch.nan), peers, model) == {}
+
+
+def test_a_pair_that_belongs_to_both_blames_whoever_is_in_all_of_its_own() -> None:
+    table = torch.ones(6, 6)
+    table[3] = table[:, 3] = torch.nan
+    assert list(blamed(table, Peers.everybody(6), "both")) == ["d"]
+    assert blamed(torch.full((2, 2), torch.nan), Peers.everybody(2), "both") == {}
