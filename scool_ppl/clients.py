@@ -191,7 +191,7 @@ class Clients:
                 f"parameter '{wrong}' has shape {found.get(wrong)}, expected {expected.get(wrong)}: one row per "
                 "client; take them from init() or train() of the same federation and network"
             )
-        stackable = self.executor_name != "loop" and (batches is None or not self._stacked.obstacle(state, batches))
+        stackable = self.executor_name != "loop" and (batches is None or not self._stacked.obstacle(batches))
         if self._requested == "auto" and not stackable:
             self.executor_name = "loop"
         if self.executor_name == "auto":

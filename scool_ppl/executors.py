@@ -66,21 +66,18 @@ class Stacked:
             return f"torch.func.vmap cannot run this network ({str(problem).splitlines()[0]})"
         return None
 
-    def obstacle(self, state: Params, batches: Batches) -> str | None:
+    def obstacle(self, batches: Batches) -> str | None:
         """Why this training cannot be done on stacks, if so."""
         active = batches.active
         steps = active.sum(1)
-        counters = [value for name, value in state.items() if name.partition("/")[0] in self.layout.counters]
-        busy = (steps > 0) & _started(state, len(steps)).to(steps.device)
-        uneven = any(len(value[busy.to(value.device)].unique()) > 1 for value in counters)
-        if self.layout.counters and (uneven or len(steps[steps > 0].unique()) > 1):
+        if self.layout.counters and len(steps[steps > 0].unique()) > 1:
             return "the optimiser counts its steps once per tensor, and the clients have unequal numbers of batches"
         return None
 
     def train(
         self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
     ) -> tuple[Params, Params, Tensor]:
-        obstacle = self.obstacle(state, batches)
+        obstacle = self.obstacle(batches)
         if obstacle:
             raise InputError(f"the stacked executor cannot train: {obstacle}; use executor='loop' or 'auto'")
         params, active = {name: value.clone() for name, value in params.items()}, batches.active
@@ -94,15 +91,22 @@ class Stacked:
             seeded(seeds[0] if self.random else None, inputs.device),
         ):
             for start, stop in _runs(active):
-                # A client's very first step creates its buffers, so newcomers and the others are advanced apart.
-                for group in (active[:, start] & started, active[:, start] & ~started):
-                    rows = group.nonzero().flatten()
-                    if len(rows):
-                        part = Batches(*(field[rows, start:stop].transpose(0, 1).contiguous() for field in batches))
-                        fresh = not started[rows[0]]
-                        losses[rows, start:stop] = self._advance(params, state, rows, fresh, inputs, part, pull).T
-                        started[rows] = bool(state)
+                for rows in self._alike(active[:, start], started, state):
+                    part = Batches(*(field[rows, start:stop].transpose(0, 1).contiguous() for field in batches))
+                    fresh = not started[rows[0]]
+                    losses[rows, start:stop] = self._advance(params, state, rows, fresh, inputs, part, pull).T
+                    started[rows] = bool(state)
         return params, _with_started(state, started), losses
+
+    def _alike(self, moving: Tensor, started: Tensor, state: Params) -> list[Tensor]:
+        """Those who move, in groups that can be advanced together: of those who have been absent for some rounds the
+        counters differ, and a client's very first step creates its buffers.
+        """
+        kept = [value for name, value in state.items() if name.partition("/")[0] in self.layout.counters]
+        columns = [started.double(), *(value.to(started.device).double() * started for value in kept)]
+        _, group = torch.stack(columns, 1).unique(dim=0, return_inverse=True)
+        parts = [((group == number) & moving).nonzero().flatten() for number in range(int(group.max()), -1, -1)]
+        return [rows for rows in parts if len(rows)]
 
     def _advance(
         self,
