@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -78,19 +79,15 @@ class Clients:
             raise unknown("executor", executor, ("auto", "stacked", "loop"))
         if batch_size < 1 or probe_size < 1:
             raise InputError(f"batch_size={batch_size}, probe_size={probe_size}: expected at least 1 each")
-        self.federation, self.names, self.num_clients = federation, tuple(federation.names), federation.num_clients
         self.batch_size, self.probe_size, self.common_start = batch_size, probe_size, common_start
         self.device, self.optimizer = torch.device(device), optimizer
-        self.network = network or network_of(federation)
-        tokens = not federation.inputs.is_floating_point()
-        self.inputs = federation.inputs.to(self.device, None if tokens else dtype)
-        self._dtype = dtype if tokens else self.inputs.dtype
-        self._task = task = federation.task
-        self._own = task.own_outputs(federation).to(self.device)
-        output_shape = task.output_shape(federation.inputs.shape[1:])
+        self.network, self._task = network or network_of(federation), federation.task
+        self._dtype = federation.inputs.dtype if dtype is None and federation.inputs.is_floating_point() else dtype
+        self._seat(federation)
+        output_shape = self._task.output_shape(federation.inputs.shape[1:])
         self._module, random, self._footprint = examine(self.network, self.inputs[:2], output_shape, self._dtype)
-        self._stacked = Stacked(self._module, task, optimizer, optimizer_layout(optimizer, self.device), random)
-        self._loop = Loop(self._module, task, optimizer, random)
+        self._stacked = Stacked(self._module, self._task, optimizer, optimizer_layout(optimizer, self.device), random)
+        self._loop = Loop(self._module, self._task, optimizer, random)
         self._requested = self.executor_name = executor
         refusal = self._stacked.refusal(self.inputs[:2]) if executor != "loop" else None
         if refusal and executor == "stacked":
@@ -100,6 +97,21 @@ class Clients:
             self.executor_name = "loop"
         elif executor == "auto" and random:
             self.executor_name = "stacked"
+
+    def _seat(self, federation: Federation) -> None:
+        self.federation, self.names, self.num_clients = federation, tuple(federation.names), federation.num_clients
+        tokens = not federation.inputs.is_floating_point()
+        self.inputs = federation.inputs.to(self.device, None if tokens else self._dtype)
+        self._own = self._task.own_outputs(federation).to(self.device)
+
+    def on(self, federation: Federation) -> Self:
+        """The same networks, optimiser and executor for the clients of another federation, with data of the same kind."""
+        ours, theirs = self.federation.kind, federation.kind
+        if ours != theirs:
+            raise InputError(f"data are {theirs}, the networks are for {ours}; make new Clients")
+        moved = copy.copy(self)
+        moved._seat(federation)
+        return moved
 
     def settle(self, executor: str) -> None:
         """Use the executor that an earlier run chose, instead of measuring: its rounding is that of the run."""

@@ -277,8 +277,8 @@ class AutoMeanField(LocalModule):
         return {name: getattr(self, name).detach().clone() for name, _ in self.named_pyro_params()}
 
     def load(self, values: dict[str, Tensor]) -> None:
-        """Set the parameters that fit by name and shape; the others keep their start."""
+        """Set the parameters that fit by name and shape, to copies; the others keep their start."""
         for name, value in values.items():
             current = getattr(self, name, None)
             if current is not None and current.shape == value.shape:
-                setattr(self, name, value)
+                setattr(self, name, value.clone())  # an unconstrained one would be moved in place by the optimiser

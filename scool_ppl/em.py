@@ -18,6 +18,7 @@ from scool_ppl.clients import Clients, Evaluation, Mixture, Trained
 from scool_ppl.errors import ClientError, InputError, original
 from scool_ppl.estep import Posterior
 from scool_ppl.evidence import Evidence
+from scool_ppl.federation import Federation
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.measured import threads
 from scool_ppl.peers import Peers
@@ -219,6 +220,31 @@ class EM:
         """The state at a run's newest intact checkpoint, which must be of this model, these clients and this schedule."""
         last = newest(self, run)
         return self.init() if last is None else last.state
+
+    def join(
+        self,
+        state: EMState,
+        newcomers: Federation,
+        build: Callable[[Federation], CooperationModel],
+        start: str = "warm-up",
+    ) -> tuple[EM, EMState]:
+        """Clients come between two rounds: an EM of all and its state, in which the others keep what is known of them.
+
+        `build` makes the model of a federation. A newcomer's q is uniform; its network starts as everybody's did, with a
+        first round of training alone ("warm-up"), from theta^0 ("initial"), or from the mean of the others or one of them
+        ("mean", or a name).
+        """
+        from scool_ppl.membership import join
+
+        return join(self, state, newcomers, build, start)
+
+    def leave(
+        self, state: EMState, names: Collection[str], build: Callable[[Federation], CooperationModel]
+    ) -> tuple[EM, EMState]:
+        """Clients go between two rounds: an EM of the others and its state; `build` as for `join`."""
+        from scool_ppl.membership import leave
+
+        return leave(self, state, names, build)
 
     def fit(
         self,

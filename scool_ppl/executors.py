@@ -81,7 +81,7 @@ class Stacked:
         if obstacle:
             raise InputError(f"the stacked executor cannot train: {obstacle}; use executor='loop' or 'auto'")
         params, active = {name: value.clone() for name, value in params.items()}, batches.active
-        started = _started(state, len(active)).clone().to(active.device)
+        started = who_started(state, len(active)).clone().to(active.device)
         state = {name: value.clone() for name, value in state.items() if name != _STARTED}
         losses = batches.weight.new_zeros(active.shape)
         self.module.train()
@@ -96,7 +96,7 @@ class Stacked:
                     fresh = not started[rows[0]]
                     losses[rows, start:stop] = self._advance(params, state, rows, fresh, inputs, part, pull).T
                     started[rows] = bool(state)
-        return params, _with_started(state, started), losses
+        return params, with_started(state, started), losses
 
     def _alike(self, moving: Tensor, started: Tensor, state: Params) -> list[Tensor]:
         """Those who move, in groups that can be advanced together: of those who have been absent for some rounds the
@@ -171,7 +171,7 @@ class Loop:
         self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
     ) -> tuple[Params, Params, Tensor]:
         params, active = {name: value.clone() for name, value in params.items()}, batches.active
-        started = _started(state, len(active))
+        started = who_started(state, len(active))
         before = {name: value for name, value in state.items() if name != _STARTED}
         losses = batches.weight.new_zeros(active.shape)
 
@@ -191,7 +191,7 @@ class Loop:
             name: torch.stack([mine.get(name, torch.zeros_like(value)) for mine in states])
             for name, value in max(states, key=len).items()
         }
-        return params, _with_started(after, started), losses
+        return params, with_started(after, started), losses
 
     def _advance(
         self, module: nn.Module, own: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None
@@ -266,12 +266,13 @@ def _is_convolutional(module: nn.Module) -> bool:
     return any(isinstance(part, nn.Conv2d) for part in module.modules())
 
 
-def _started(state: Params, count: int) -> Tensor:
+def who_started(state: Params, count: int) -> Tensor:
     """Which clients have optimiser state, (K,) bool; it is stored only while some have none."""
     return state.get(_STARTED, torch.full((count,), bool(state)))
 
 
-def _with_started(state: Params, started: Tensor) -> Params:
+def with_started(state: Params, started: Tensor) -> Params:
+    """The state with a note of who has none, if anybody."""
     return state if not state or bool(started.all()) else {**state, _STARTED: started.cpu()}
 
 

@@ -109,6 +109,15 @@ class Federation:
             task=self.task,
         )
 
+    def join(self, newcomers: Federation) -> Federation:
+        """These clients and the newcomers after them, names all different; its spec is empty, as it has none.
+
+        It has groups, and the true graph that they are, where both have groups; else no true graph.
+        """
+        from scool_ppl.federation_join import joined
+
+        return joined(self, newcomers)
+
     @classmethod
     def from_arrays(
         cls,

@@ -13,6 +13,9 @@ from scool_ppl.errors import InputError, unknown
 if TYPE_CHECKING:
     from scool_ppl.turn import Turn
 
+JOINED = "global/joined"
+"""Entry of the memory: the round, counted from 0, before which clients joined or left so that all are looked at anew."""
+
 
 class Peers(NamedTuple):
     """The table of candidate senders per receiver.
@@ -101,7 +104,7 @@ class All:
 @dataclass(frozen=True)
 class Top:
     """Everybody for the first `after` rounds, from then on only the `keep` heaviest senders of each receiver, and the
-    receiver itself where it may choose itself.
+    receiver itself where it may choose itself. After clients have joined it begins again.
 
     The communication saver of SCooL (C.1: 90 % dropped after 10 rounds) and L2C (T_0, K_0).
     """
@@ -118,7 +121,8 @@ class Top:
         if previous is None or turn.weights is None:
             return Peers.everybody(turn.num_clients, turn.includes_self)
         kept = self.keep + turn.includes_self
-        if turn.round < self.after or previous.mask.shape[1] <= kept:
+        since = int(turn.memory.get(JOINED, torch.zeros(())))
+        if turn.round - since < self.after or previous.mask.shape[1] <= kept:
             return previous
         own = (previous.columns() == torch.arange(turn.num_clients)[:, None]) & previous.mask
         weights = turn.weights.masked_fill(~previous.mask, -torch.inf).masked_fill(own, torch.inf)
@@ -153,7 +157,7 @@ class EpsilonGreedy:
     def __call__(self, turn: Turn) -> Peers:
         size = turn.num_clients
         candidates = ~torch.eye(size, dtype=torch.bool)
-        affinity = turn.memory.get("affinity", torch.zeros(size, size, dtype=torch.float64))
+        affinity = turn.memory.get("affinity", torch.zeros(size, size, dtype=torch.float64)).nan_to_num(0)
         if turn.weights is not None and turn.peers is not None and turn.round > 0:
             last = turn.peers.dense(turn.weights.double())
             affinity = affinity + last if self.accumulate else last

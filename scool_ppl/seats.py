@@ -42,6 +42,12 @@ def parameter_axes(parameters: Iterable[str], sites: dict[str, Axes]) -> dict[st
     return {name: known[name] for name in parameters if name in known}
 
 
+def learned_axes(prior: GraphPrior) -> dict[str, Axes]:
+    """The `client_axes` of a prior by the names that its state has."""
+    names = {name: name.removesuffix("_unconstrained") for name in prior.state_dict()}
+    return {name: prior.client_axes[own] for name, own in names.items() if own in prior.client_axes}
+
+
 def entries_of(away: Tensor, axes: Axes) -> Tensor:
     """Entries of a tensor with these axes of clients that are of someone in `away` (K,): (K,), (K, K) or (1, K)."""
     masks = [away.view(*(1,) * axis, -1, *(1,) * (max(axes) - axis)) for axis in axes]
@@ -67,5 +73,5 @@ def spared(
 
     q = held(posterior.q, state.q, entries(parameter_axes(posterior.q, sites)))
     moments = held(posterior.moments, state.moments, entries(sites)) | {"Y": posterior.moments["Y"]}
-    own = {name: entries_of(away, axes) for name, axes in prior.client_axes.items()}
+    own = {name: entries_of(away, axes) for name, axes in learned_axes(prior).items()}
     return posterior._replace(q=q, moments=moments), held(learned, state.prior, own)

@@ -29,7 +29,8 @@ class Turn(NamedTuple):
     weights: Tensor | None
     """The last round's graph E_q[Y] (K, M); before the first round the prior's, where it has one, else None."""
     memory: dict[str, Tensor]
-    """What policies, likelihoods and mixing rules remember; this round's own copy, entries may be replaced."""
+    """What policies, likelihoods and mixing rules remember; this round's own copy, entries may be replaced. An entry is of
+    clients, (K, ...), or pairs, (K, K, ...), NaN where nothing is known; or its name begins with global/."""
     includes_self: bool
     epochs: int
     steps: int | None

@@ -156,7 +156,7 @@ def test_interleaved_runs_equal_runs_alone(name: str, e_step: NaturalGradient | 
     assert all(identical(state, expected) for state, expected in zip(states, alone, strict=True))
 
 
-@pytest.mark.parametrize("name", ["oracle", "ring", "scool_sbm"])
+@pytest.mark.parametrize("name", ["oracle", "ring", "scool_sbm", "latent_space", "cobo", "l2c", "ditto"])
 def test_a_step_does_not_change_the_state_that_it_starts_from(name: str, federation: Federation) -> None:
     momentum = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
     run = em(name, Clients(federation, executor="stacked", optimizer=momentum))
