@@ -25,6 +25,11 @@ PROGRAMS: dict[str, tuple[list[str], list[str], list[str]]] = {
         ["local", "fedavg", "out/comparison.png"],
     ),
     "posterior": (["scool_sbm", SMALL, "1", "20"], [], ["edges in 20 draws", "client 3"]),
+    "churn": (
+        ["scool_sbm", SMALL, "1", "out"],
+        ["out/history.jsonl", "out/graph.graphml", "out/graph.png"],
+        ["client 2 and client 3 join", "client 0 and client 1 leave", "round   3: 2 clients", "history.jsonl"],
+    ),
     "choose_prior": ([SMALL, "1"], [], ["SBM, 2 blocks", "ring"]),
 }
 
@@ -52,4 +57,4 @@ def test_a_program_runs(name: str, tmp_path: Path) -> None:
     for word in words:
         assert word in done.stdout
     for path in tmp_path.rglob("*.graphml"):
-        assert nx.read_graphml(path).number_of_nodes() == 4
+        assert nx.read_graphml(path).number_of_nodes() == (2 if name == "churn" else 4)
