@@ -8,11 +8,14 @@ import torch
 
 from scool_ppl import CooperationModel
 from scool_ppl.likelihoods import Ignored
-from scool_ppl.mixing import MixModels
+from scool_ppl.mixing import MixModels, MixUpdates
 from scool_ppl.priors import Dirac
 
 
-def build(num_clients: int, samples: torch.Tensor | None = None) -> CooperationModel:
-    """`samples`: training images n_j of each client (K,), supplied by the federation; equal shares without it."""
+def build(num_clients: int, samples: torch.Tensor | None = None, clip: float | None = None) -> CooperationModel:
+    """`samples`: training images n_j of each client (K,), supplied by the federation; equal shares without it.
+    `clip`: every client averages updates instead, clipped around its own, see MixUpdates; networks then differ.
+    """
     count = torch.ones(num_clients) if samples is None else samples.double()
-    return CooperationModel(Dirac((count / count.sum()).expand(num_clients, -1)), Ignored(), MixModels())
+    mixing = MixModels() if clip is None else MixUpdates(clip)
+    return CooperationModel(Dirac((count / count.sum()).expand(num_clients, -1)), Ignored(), mixing)

@@ -45,13 +45,16 @@ def build(
     steps: int = 5,
     keep: int | None = None,
     after: int = 10,
+    clip: float | None = None,
 ) -> CooperationModel:
-    """`learning_rate`, `decay`, `steps`: Adam on alpha; `keep`: peers kept after `after` rounds, all if none."""
+    """`learning_rate`, `decay`, `steps`: Adam on alpha; `keep`: peers kept after `after` rounds, all if none;
+    `clip`: see MixUpdates.
+    """
     adam = partial(torch.optim.Adam, lr=learning_rate, weight_decay=decay)
     return CooperationModel(
         prior=FreeRows(num_clients),
         likelihood=MixedValidation(),
-        mixing=MixUpdates(),
+        mixing=MixUpdates(clip),
         peers=All() if keep is None else Top(keep, after),
         e_step=NaturalGradient(sweeps=1, optimizer=adam, optimizer_steps=steps),
     )

@@ -32,12 +32,15 @@ def build(
     after: int = 10,
     encoder: str | None = None,
     frozen: bool = False,
+    clip: float | None = None,
 ) -> CooperationModel:
-    """`learning_rate`, `decay`, `steps`: Adam on the encoder; `scale` multiplies the updates before they are encoded."""
+    """`learning_rate`, `decay`, `steps`: Adam on the encoder; `scale` multiplies the updates before they are encoded;
+    `clip`: see MixUpdates.
+    """
     prior = Attention(num_clients, scale=scale, soft=True, includes_self=True)
     if encoder is not None:
         prior.encoder = FilterEncoder.load(encoder).requires_grad_(not frozen)
     adam = partial(torch.optim.Adam, lr=learning_rate, weight_decay=decay)
     peers = All() if keep is None else Top(keep, after)
     e_step = NaturalGradient(sweeps=1, optimizer=adam, optimizer_steps=steps)
-    return CooperationModel(prior, MixedValidation(), MixUpdates(), peers, e_step)
+    return CooperationModel(prior, MixedValidation(), MixUpdates(clip), peers, e_step)

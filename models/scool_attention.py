@@ -33,6 +33,7 @@ def build(
     symmetric: bool = True,
     keep: int | None = None,
     after: int = 10,
+    clip: float | None = None,
 ) -> CooperationModel:
     """`scale` multiplies the updates before they are encoded; `learning_rate`, `decay`: Adam on the encoder; the others
     as in scool_sbm.
@@ -40,7 +41,7 @@ def build(
     return CooperationModel(
         prior=Attention(num_clients, scale=scale),
         likelihood=CrossLoss(n_eff, temperature, reference, symmetric),
-        mixing=MixUpdates(),
+        mixing=MixUpdates(clip),
         peers=All() if keep is None else Top(keep, after),
         e_step=NaturalGradient(optimizer=partial(torch.optim.Adam, lr=learning_rate, weight_decay=decay)),
     )

@@ -27,6 +27,7 @@ def build(
     symmetric: bool = True,
     keep: int | None = None,
     after: int = 10,
+    clip: float | None = None,
 ) -> CooperationModel:
     """Hyperparameters as in scool_sbm, but alpha: every pair draws its memberships anew, and with alpha = 1 the blocks
     dissolve where clients are few (chosen on validation data: 40 clients in 8 groups .921, with alpha = 1 .854).
@@ -34,7 +35,7 @@ def build(
     return CooperationModel(
         prior=MMSBM(num_clients, blocks, alpha=alpha, learn_alpha=learn_alpha, clamp=clamp),
         likelihood=CrossLoss(n_eff, temperature, reference, symmetric),
-        mixing=MixUpdates(),
+        mixing=MixUpdates(clip),
         peers=All() if keep is None else Top(keep, after),
         e_step=NaturalGradient(),
     )

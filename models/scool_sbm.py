@@ -32,11 +32,12 @@ def build(
     symmetric: bool = True,
     keep: int | None = None,
     after: int = 10,
+    clip: float | None = None,
 ) -> CooperationModel:
     """`blocks`: at most this many, more than there are groups is harmless. `clamp`: B stays in [clamp, 1 - clamp].
     `n_eff`, `temperature`, `reference`, `symmetric`: the evidence, see CrossLoss; `temper_prior`: the temperature divides
     the prior's log-odds, too, as in the authors' code. `restarts`: random starts beside the
-    spectral ones. `keep`: peers that a client looks at after `after` rounds, all if none.
+    spectral ones. `keep`: peers that a client looks at after `after` rounds, all if none. `clip`: see MixUpdates.
     """
     return CooperationModel(
         prior=SBM(
@@ -49,7 +50,7 @@ def build(
             temper=temperature if temper_prior else 1.0,
         ),
         likelihood=CrossLoss(n_eff, temperature, reference, symmetric),
-        mixing=MixUpdates(),
+        mixing=MixUpdates(clip),
         peers=All() if keep is None else Top(keep, after),
         e_step=NaturalGradient(restarts=restarts),
     )

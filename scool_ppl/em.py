@@ -226,13 +226,13 @@ class EM:
         state: EMState,
         newcomers: Federation,
         build: Callable[[Federation], CooperationModel],
-        start: str = "warm-up",
+        start: str = "best",
     ) -> tuple[EM, EMState]:
         """Clients come between two rounds: an EM of all and its state, in which the others keep what is known of them.
 
-        `build` makes the model of a federation. A newcomer's q is uniform; its network starts as everybody's did, with a
-        first round of training alone ("warm-up"), from theta^0 ("initial"), or from the mean of the others or one of them
-        ("mean", or a name).
+        `build` makes the model of a federation. A newcomer's q is uniform. Its network is that of whoever explains its
+        training images best ("best"), or starts as everybody's did, by a first round of training alone ("warm-up"), at
+        theta^0 ("initial"), at the mean of the others ("mean"), or at one of them (a name).
         """
         from scool_ppl.membership import join
 

@@ -168,10 +168,7 @@ class Evidence:
     def _distance(self, norm: float, receivers: Params) -> Tensor:
         theirs = torch.cat([value.flatten(1) for value in self.trained.values()], 1)
         own = torch.cat([value.flatten(1) for value in receivers.values()], 1)
-        if self.peers.senders is None:
-            return torch.cdist(own.double(), theirs.double(), p=norm).cpu()
-        columns = [torch.linalg.vector_norm((theirs[c] - own).double(), norm, dim=1) for c in self.peers.senders.T]
-        return torch.stack(columns, 1).cpu()
+        return self.peers.distance(own, theirs, norm).cpu()
 
     @cached_property
     def alignment(self) -> Tensor:

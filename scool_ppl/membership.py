@@ -18,12 +18,12 @@ from scool_ppl.state import CooperationModel, EMState
 
 Values = dict[str, Tensor]
 Build = Callable[[Federation], CooperationModel]
-STARTS = ("warm-up", "initial", "mean")
+STARTS = ("best", "warm-up", "initial", "mean")
 FLAT = {"_concentration": 1.0, "_scale": 0.1}
 """Where parameters of q begin that do not begin at 0."""
 
 
-def join(em: EM, state: EMState, newcomers: Federation, build: Build, start: str = "warm-up") -> tuple[EM, EMState]:
+def join(em: EM, state: EMState, newcomers: Federation, build: Build, start: str = "best") -> tuple[EM, EMState]:
     """See EM.join."""
     federation = em.clients.federation.join(newcomers)
     if start not in (*STARTS, *em.clients.names):
@@ -204,9 +204,14 @@ def _started_newcomers(em: EM, moved: EM, state: EMState, start: str) -> EMState
         turn = moved.turn(state, absent=em.clients.names)._replace(epochs=moved.schedule.epochs(0), round=-1)
         trained = turn.train(state.params, state.optimizer)
         return state._replace(params=trained.params, optimizer=trained.optimizer_state)
-    donors = stay if start == "mean" else torch.tensor([moved.clients.names.index(start)])
-    params = {
-        name: value.index_copy(0, new, value[donors].mean(0).expand(len(new), *value.shape[1:]))
-        for name, value in state.params.items()
-    }
+    if start == "best":
+        mask = torch.zeros(moved.clients.num_clients, len(stay), dtype=torch.bool).index_fill(0, new, True)
+        others = Peers(mask, stay.expand(len(mask), -1))
+        probe = moved.clients.probe(state.seed, state.round)
+        loss = moved.clients.cross_loss(state.params, others, probe, model="sender").cpu().nan_to_num(torch.inf)
+        donors = stay[loss[new].argmin(1)][:, None]
+    else:
+        chosen = stay if start == "mean" else torch.tensor([moved.clients.names.index(start)])
+        donors = chosen.expand(len(new), -1)
+    params = {name: value.index_copy(0, new, value[donors].mean(1)) for name, value in state.params.items()}
     return state._replace(params=params)

@@ -49,15 +49,37 @@ class MixUpdates(Mixing):
 
     The cross-gradient of case 1.2 with grad L(D_j; theta_i) taken at theta_j instead (SCooL (33)). Where the graph has
     self edges already (`includes_self` priors), no identity is added.
+
+    With `clip` tau no sender moves a receiver by more than wbar_ij tau away from its own update: self-centred clipping
+    (He, Karimireddy and Jaggi, 2022), theta_i^t + Delta_i + sum_j wbar_ij c_ij (Delta_j - Delta_i) with
+    c_ij = min(1, tau / |Delta_j - Delta_i|), the norm taken over the whole network.
     """
+
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not self.clip > 0:
+            raise InputError(f"MixUpdates has clip={self.clip}, expected a positive radius, or none")
 
     def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
         others, own = normalised(weights, peers)
-        mixed = {}
-        for name, value in before.items():
-            update = trained[name] - value
-            mixed[name] = value + peers.combine(others, update) + _per_client(own, update) * update
-        return mixed
+        updates = {name: trained[name] - value for name, value in before.items()}
+        if self.clip is not None:
+            others = others * self._factor(updates, peers, self.clip).to(others)
+            own = 1 - torch.where(peers.mask, others, torch.zeros_like(others)).sum(1)
+        return {
+            name: value + peers.combine(others, updates[name]) + _per_client(own, value) * updates[name]
+            for name, value in before.items()
+        }
+
+    @staticmethod
+    def _factor(updates: Params, peers: Peers, radius: float) -> Tensor:
+        """min(1, radius / |Delta_j - Delta_i|), (K, M); 0 where an update is not finite."""
+        flat = torch.cat([value.reshape(len(value), -1) for value in updates.values()], 1)
+        distance = peers.distance(flat, flat).cpu()
+        return torch.where(distance > radius, radius / distance, torch.ones_like(distance)).where(
+            distance.isfinite(), 0
+        )
 
 
 @dataclass(frozen=True)

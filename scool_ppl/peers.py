@@ -86,6 +86,18 @@ class Peers(NamedTuple):
             out += weights[:, column, None] * flat[self.senders[:, column].to(x.device)]
         return out.view_as(x)
 
+    def distance(self, own: Tensor, theirs: Tensor, norm: float = 2.0) -> Tensor:
+        """|theirs_j - own_i| of each receiver i and candidate j, rows (K, P) -> (K, M) float64, masked or not.
+
+        A table goes column by column, so that memory stays at one copy of the rows.
+        """
+        if self.senders is None:
+            return torch.cdist(own.double(), theirs.double(), p=norm)
+        columns = [
+            torch.linalg.vector_norm((theirs[c] - own).double(), norm, dim=1) for c in self.senders.T.to(own.device)
+        ]
+        return torch.stack(columns, 1)
+
 
 class PeerPolicy(Protocol):
     """Chooses the candidates of a round from where it stands; what it must remember goes into `turn.memory`."""

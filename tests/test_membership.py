@@ -134,11 +134,16 @@ def test_where_a_newcomer_starts() -> None:
     em = made("scool_sbm")
     state = ran(em)
     fresh = made("scool_sbm", NEWCOMER)
-    for start in ("warm-up", "initial", "mean", NAMES[3]):
+    everybody = em.clients.on(WHOLE)
+    copies = [{name: value[[j] * 6] for name, value in state.params.items()} for j in range(5)]
+    loss = [float(everybody.evaluate(networks, "train").loss[5]) for networks in copies]
+    best = loss.index(min(loss))
+    for start in ("best", "warm-up", "initial", "mean", NAMES[3]):
         more, joined = em.join(state, NEWCOMER, builder("scool_sbm"), start)
         for name, value in joined.params.items():
             assert torch.equal(value[:5], state.params[name])
             expected = {
+                "best": state.params[name][best],
                 "initial": fresh.init().params[name][0],
                 "mean": state.params[name].mean(0),
                 NAMES[3]: state.params[name][3],

@@ -61,7 +61,7 @@ def table_with_self() -> Peers:
 
 PEERS = {f.__name__: f() for f in (everybody, table, with_self, table_with_self)}
 every_peers = pytest.mark.parametrize("peers", PEERS.values(), ids=PEERS.keys())
-RULES: list[Mixing] = [Alone(), MixUpdates(), MixModels(), MixModels("before")]
+RULES: list[Mixing] = [Alone(), MixUpdates(), MixUpdates(clip=2.0), MixModels(), MixModels("before")]
 
 
 def weight_table(peers: Peers, weights: Tensor) -> list[dict[int, float]]:
@@ -97,6 +97,48 @@ def test_mix_updates_is_the_double_loop(peers: Peers) -> None:
             for j, weight in row.items():
                 expected[i] += weight * (trained[name][j] - before[name][j])
         torch.testing.assert_close(mixed[name], expected, rtol=0, atol=1e-12)
+
+
+@every_peers
+@pytest.mark.parametrize("radius", [0.5, 3.0, 1e9])
+def test_clipping_is_the_double_loop(peers: Peers, radius: float) -> None:
+    """theta_i + Delta_i + sum_j wbar_ij clip(Delta_j - Delta_i, tau), the norm over all parameters of a network."""
+    before, trained, weights = networks(5, 0), networks(5, 1), uniform(*peers.mask.shape)
+    mixed = MixUpdates(clip=radius)(before, trained, weights, peers)
+    updates = {name: trained[name] - before[name] for name in before}
+    moved = 0
+    for i, row in enumerate(with_identity(peers, weights)):
+        expected = {name: before[name][i] + updates[name][i] for name in before}
+        for j, weight in row.items():
+            gap = {name: updates[name][j] - updates[name][i] for name in before}
+            norm = sum(float(value.square().sum()) for value in gap.values()) ** 0.5
+            moved += 0 < radius < norm
+            for name in before:
+                expected[name] = expected[name] + weight * gap[name] * (min(1, radius / norm) if norm else 1)
+        for name in before:
+            torch.testing.assert_close(mixed[name][i], expected[name], rtol=0, atol=1e-12)
+    assert (moved > 0) == (radius < 1e9)
+    if radius == 1e9:
+        free = MixUpdates()(before, trained, weights, peers)
+        assert all(torch.allclose(mixed[name], free[name], atol=1e-12) for name in free)
+
+
+@every_peers
+def test_with_clipping_no_sender_moves_a_receiver_far(peers: Peers) -> None:
+    before, trained, weights = networks(5, 0), networks(5, 1), torch.ones(peers.mask.shape, dtype=torch.float64)
+    own = {name: value.clone() for name, value in trained.items()}
+    for value in trained.values():
+        value[1] += 1e12
+    mixed = MixUpdates(clip=0.1)(before, trained, weights, peers)
+    for i in (0, 2, 3, 4):
+        gap = sum(float((mixed[name][i] - own[name][i]).square().sum()) for name in mixed) ** 0.5
+        assert gap <= 0.1 + 1e-9
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, float("nan")])
+def test_a_radius_is_positive(clip: float) -> None:
+    with pytest.raises(InputError, match=f"clip={clip}, expected a positive radius"):
+        MixUpdates(clip=clip)
 
 
 @pytest.mark.parametrize("base", ["before", "trained"])
