@@ -67,6 +67,11 @@ class Federation:
     def num_clients(self) -> int:
         return len(self.names)
 
+    @property
+    def kind(self) -> str:
+        """What kind of data clients have; those of one kind can learn from each other."""
+        return f"{self.task.name} of {self.task.width} outputs from inputs of shape {tuple(self.inputs.shape[1:])}"
+
     def labels(self, client: int, indices: Tensor) -> Tensor:
         """Targets of these rows as the client calls them."""
         targets = self.targets[indices]

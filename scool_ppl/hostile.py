@@ -129,6 +129,8 @@ class HostileClients(Clients):
 
 def _flipped(federation: Federation, honest: Tensor) -> Federation:
     """The same images; what hostile clients called c they now call C - 1 - c."""
+    if federation.num_classes == 0:
+        raise InputError(f"clients learn {federation.kind}, which has no labels to flip; choose another attack")
     plain = torch.arange(federation.num_classes).repeat(federation.num_clients, 1)
     relabel = plain if federation.relabel is None else federation.relabel
     flipped = torch.where(honest[:, None], relabel, federation.num_classes - 1 - relabel)
