@@ -46,6 +46,8 @@ def build(
     list of clients is cut into `blocks` runs. `hint`: log-odds of the covariate's block. The others as in scool_sbm.
     """
     words = None if covariate is None else covariate.split(".")
+    if words is not None and not all(word.isdecimal() for word in words):
+        raise InputError(f"covariate is '{covariate}', expected whole numbers with points between, e.g. 0.0.1.1")
     known = (
         [client * blocks // num_clients for client in range(num_clients)] if words is None else [int(w) for w in words]
     )

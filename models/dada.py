@@ -7,7 +7,7 @@
 q(Y) is a point mass, moved by projected gradient steps in the box; distances are measured in units of their mean.
 """
 
-from scool_ppl import CooperationModel, ProjectedGradient
+from scool_ppl import CooperationModel, InputError, ProjectedGradient
 from scool_ppl.likelihoods import ModelDistance
 from scool_ppl.mixing import Pull
 from scool_ppl.priors import Box
@@ -18,6 +18,8 @@ class SmoothGraph(Box):
 
     def __init__(self, num_clients: int, degree: float, sparsity: float) -> None:
         super().__init__(num_clients)
+        if degree < 0 or sparsity < 0:
+            raise InputError(f"degree={degree}, sparsity={sparsity}: expected both to be at least 0")
         self.degree, self.sparsity = degree, sparsity
 
     def log_density(self, graph):

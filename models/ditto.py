@@ -9,7 +9,7 @@ costs twice FedAvg's computation and the same traffic.
 
 import torch
 
-from scool_ppl import CooperationModel
+from scool_ppl import CooperationModel, InputError
 from scool_ppl.batches import Pull
 from scool_ppl.likelihoods import Ignored
 from scool_ppl.mixing import Mixing, Terms
@@ -20,6 +20,8 @@ class PullToGlobal(Mixing):
     """Trains the global network in `memory` by FedAvg and pulls every client towards it."""
 
     def __init__(self, strength: float, share: torch.Tensor) -> None:
+        if strength < 0:
+            raise InputError(f"strength is {strength}, expected at least 0")
         self.strength, self.share = strength, share
 
     def during(self, turn) -> Terms:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-from scool_ppl import CooperationModel
+from scool_ppl import CooperationModel, InputError
 from scool_ppl.likelihoods import Ignored
 from scool_ppl.mixing import MixModels, Pull
 from scool_ppl.priors import Dirac
@@ -56,5 +56,7 @@ def build(
     """`neighbours`: links of each client on the ring; `groups`: rings of group-ring; `learning_rate`: the clients' own, for
     `mix=before`, where lambda is its inverse.
     """
+    if groups < 1 or learning_rate <= 0:
+        raise InputError(f"groups={groups}, learning_rate={learning_rate}: expected at least 1, and a positive rate")
     prior = Dirac(metropolis(adjacency(num_clients, topology, groups, neighbours)))
     return CooperationModel(prior, Ignored(), MixModels() if mix == "after" else Pull(1 / learning_rate))

@@ -11,7 +11,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 
-from scool_ppl import CooperationModel, GraphPrior, SVIStep
+from scool_ppl import CooperationModel, GraphPrior, InputError, SVIStep
 from scool_ppl.likelihoods import CrossLoss, Reference
 from scool_ppl.mixing import MixUpdates
 
@@ -23,6 +23,8 @@ class LatentSpace(GraphPrior):
 
     def __init__(self, num_clients: int, spread: float) -> None:
         super().__init__(num_clients)
+        if spread <= 0:
+            raise InputError(f"spread is {spread}, expected a positive number")
         self.spread = spread
         self.b = torch.nn.Parameter(torch.tensor(2.0))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from scool_ppl.arguments import check_kind, whole
 from scool_ppl.batches import Batches, MakeOptimizer, Params, Probe, Pull, drawn, labelled, padded, shuffled
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.executors import Loop, Stacked, mixed
@@ -77,8 +78,11 @@ class Clients:
     ) -> None:
         if executor not in ("auto", "stacked", "loop"):
             raise unknown("executor", executor, ("auto", "stacked", "loop"))
-        if batch_size < 1 or probe_size < 1:
-            raise InputError(f"batch_size={batch_size}, probe_size={probe_size}: expected at least 1 each")
+        if not whole(batch_size, probe_size):
+            raise InputError(
+                f"batch_size={batch_size}, probe_size={probe_size}: expected whole numbers of at least 1 each"
+            )
+        _check_parts(federation, network, optimizer, device, dtype)
         self.batch_size, self.probe_size, self.common_start = batch_size, probe_size, common_start
         self.device, self.optimizer = torch.device(device), optimizer
         self.network, self._task = network or network_of(federation), federation.task
@@ -274,6 +278,8 @@ class Clients:
         """
         if model not in ("receiver", "sender"):
             raise unknown("model", model, ("receiver", "sender"))
+        if peers.num_clients != self.num_clients:
+            raise InputError(f"peers are of {peers.num_clients} clients, expected {self.num_clients}: one row for each")
         own = torch.arange(self.num_clients)[:, None].expand_as(peers.mask)
         senders = (own.T if peers.senders is None else peers.senders).to(own.device).where(peers.mask.cpu(), own)
         data = senders if model == "receiver" else own
@@ -323,3 +329,26 @@ class Clients:
                 total += losses.where(mask[where], 0).sum(-1)
             columns.append(total / mask[rows].sum(-1))
         return torch.stack(columns, 1)
+
+
+def _check_parts(federation: object, network: object, optimizer: object, device: object, dtype: object) -> None:
+    """Refuses what cannot be a part of clients, before anything is built of it."""
+    from scool_ppl.federation import Federation
+
+    check_kind("federation", federation, Federation, "load_federation(spec) makes one")
+    for what, part in (("network", network), ("optimizer", optimizer)):
+        if isinstance(part, nn.Module | torch.optim.Optimizer) or not (callable(part) or part is None):
+            found = repr(part) if isinstance(part, str) else f"a {type(part).__name__}"
+            raise InputError(
+                f"{what} is {found}, expected a function that makes one; write lambda or functools.partial"
+            )
+    if dtype is not None:
+        check_kind("dtype", dtype, torch.dtype, "e.g. torch.float64")
+        if not dtype.is_floating_point:  # type: ignore[attr-defined]
+            raise InputError(f"dtype is {dtype}, expected one of floating-point numbers, e.g. torch.float64")
+    try:
+        torch.empty(0, device=device)  # type: ignore[call-overload]
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise InputError(
+            f"device {device!r} cannot be used ({str(error).split('.')[0]}), expected e.g. 'cpu'"
+        ) from error

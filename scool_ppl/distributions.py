@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
+from scool_ppl.errors import InputError
+
 NEVER = -1e30
 """The logit of what cannot be chosen: its probability is exactly 0, and 0 times it is 0."""
 
@@ -54,7 +56,7 @@ class OneHot(TorchDistribution):
         self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
     ) -> None:
         if (probs is None) == (logits is None):
-            raise ValueError("OneHot got both or neither of probs and logits, expected exactly one of them")
+            raise InputError("OneHot got both or neither of probs and logits, expected exactly one of them")
         if probs is not None:
             self.probs = probs
             shape = probs.shape
@@ -122,7 +124,7 @@ class BlockBernoulli(TorchDistribution):
 
     def __init__(self, receiver: Tensor, sender: Tensor, B: Tensor, validate_args: bool | None = None) -> None:
         if receiver.shape[-1] != B.shape[-2] or sender.shape[-1] != B.shape[-1]:
-            raise ValueError(
+            raise InputError(
                 f"BlockBernoulli got memberships of {receiver.shape[-1]} and {sender.shape[-1]} blocks and B of shape "
                 f"{tuple(B.shape)}, expected B with one row per receiver block and one column per sender block"
             )

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scool_ppl.arguments import check_kind, check_whole
 from scool_ppl.batches import Params
 from scool_ppl.clients import Clients, Evaluation, Mixture, Trained
 from scool_ppl.errors import ClientError, InputError, original
@@ -25,13 +26,13 @@ from scool_ppl.peers import Peers
 from scool_ppl.priors import Joint
 from scool_ppl.progress import tracked
 from scool_ppl.quarantine import RESTING, attended, awoken, held, joined_by, resting, sitting_out
-from scool_ppl.randomness import generator
+from scool_ppl.randomness import generator, key
 from scool_ppl.recording import newest, recording
 from scool_ppl.records import Row, history_row
 from scool_ppl.runs import Run
 from scool_ppl.seats import spared
 from scool_ppl.signals import pause
-from scool_ppl.state import CooperationModel, EMInfo, EMState, Fit, Schedule
+from scool_ppl.state import CooperationModel, EMInfo, EMState, Fit, Schedule, check_state
 from scool_ppl.turn import Turn
 
 __all__ = ["EM", "CooperationModel", "EMInfo", "EMState", "Fit", "Schedule"]
@@ -61,6 +62,10 @@ class EM:
     def __init__(
         self, model: CooperationModel, clients: Clients, schedule: Schedule | None = None, *, seed: int = 0
     ) -> None:
+        check_kind("model", model, CooperationModel, "load_model(name, num_clients) makes one")
+        check_kind("clients", clients, Clients, "Clients(federation) makes them")
+        check_kind("schedule", schedule or Schedule(), Schedule, "e.g. Schedule(local_epochs=5)")
+        key(seed, "EM")  # refuses what is no seed
         if model.prior.num_clients != clients.num_clients:
             raise InputError(
                 f"the model is for {model.prior.num_clients} clients, the federation has {clients.num_clients}; "
@@ -89,6 +94,7 @@ class EM:
         Where clients fail (ClientError) the round begins again without them: everybody else ends with the bits of a
         round in which they were absent from the start. A RunError if all fail; the state is as it was.
         """
+        check_state(state, self._prior_start, self.clients.num_clients)
         clock, away = _Clock(), sitting_out(absent, self.clients.names)
         while True:
             try:
@@ -263,8 +269,7 @@ class EM:
         The folder gets a checkpoint after every `checkpoint_every` rounds, the last `keep` of them stay. With resume=True
         `rounds` is the total: a run that is in the folder already goes on from its last checkpoint, bit for bit.
         """
-        if rounds < 1:
-            raise InputError(f"rounds is {rounds}, expected at least 1")
+        check_whole("rounds", rounds)
         options: dict[str, Any] = {"resume": resume, "rounds": rounds, "every": checkpoint_every, "keep": keep}
         with recording(self, run, state, **options) as journal:
             state = journal.state

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from scool_ppl.arguments import check_kind
 from scool_ppl.errors import InputError
 from scool_ppl.peers import Peers
 from scool_ppl.quarantine import check_networks, check_table, without
@@ -55,8 +56,11 @@ class Evidence:
     ) -> Evidence:
         """Evidence with known losses: `loss` (K, M) of model i on the data of its m-th candidate j."""
         evidence = cls.__new__(cls)
-        if loss.dim() != 2:
-            raise InputError(f"loss has shape {tuple(loss.shape)}, expected (clients, candidates)")
+        check_kind("loss", loss, Tensor, "convert by torch.tensor")
+        if loss.dim() != 2 or loss.shape[0] == 0 or not loss.is_floating_point():
+            raise InputError(
+                f"loss is {loss.dtype} of shape {tuple(loss.shape)}, expected floating-point (clients, candidates)"
+            )
         evidence.num_clients = loss.shape[0]
         evidence.peers = peers if peers is not None else Peers.everybody(loss.shape[0], includes_self)
         evidence.planned, evidence.present = evidence.peers, torch.ones(loss.shape[0], dtype=torch.bool)
@@ -79,6 +83,8 @@ class Evidence:
         if chance is not None:
             evidence.chance = torch.as_tensor(chance, dtype=loss.dtype)
         if label_entropy is not None:
+            if label_entropy.shape != loss.shape[:1]:
+                raise InputError(f"label_entropy has shape {tuple(label_entropy.shape)}, expected ({len(loss)},)")
             evidence.label_entropy = label_entropy
         evidence.seed, evidence.round, evidence.memory = seed, round, {}
         return evidence
@@ -159,6 +165,8 @@ class Evidence:
 
         theta_i is the receiver's network before training, or with `trained` after it.
         """
+        if not norm > 0:
+            raise InputError(f"norm is {norm}, expected a positive number; 1 and 2 are usual")
         known = self.__dict__.setdefault("_distances", {})
         if (norm, trained) not in known:
             known[norm, trained] = self._distance(norm, self.trained if trained else self.before)

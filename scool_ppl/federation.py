@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from scool_ppl.arguments import check_kind, check_whole, whole
 from scool_ppl.datasets import (
     SPLITS,
     ArrayLike,
@@ -74,6 +75,10 @@ class Federation:
 
     def labels(self, client: int, indices: Tensor) -> Tensor:
         """Targets of these rows as the client calls them."""
+        client = self._place("labels", client)
+        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(self.targets):
+            low, high = int(indices.min()), int(indices.max())
+            raise InputError(f"labels was given rows {low} to {high}, expected 0 to {len(self.targets) - 1}")
         targets = self.targets[indices]
         return targets if self.relabel is None else self.relabel[client][targets]
 
@@ -88,7 +93,7 @@ class Federation:
 
     def classes(self, client: int) -> Tensor:
         """The classes of a client's task, in any of its parts, ascending."""
-        return self.class_mask()[client].nonzero().flatten()
+        return self.class_mask()[self._place("classes", client)].nonzero().flatten()
 
     def sizes(self, split: str = "train") -> Tensor:
         """(K,) long: rows per client."""
@@ -96,10 +101,7 @@ class Federation:
 
     def select(self, clients: Sequence[int]) -> Federation:
         """The federation of these clients in this order, on the same tensors; its spec is empty, as it has none."""
-        chosen = [int(client) for client in clients]
-        for client in chosen:
-            if not 0 <= client < self.num_clients:
-                raise InputError(f"select was given client {client}, expected 0 to {self.num_clients - 1}")
+        chosen = [self._place("select", client) for client in clients]
         return Federation(
             inputs=self.inputs,
             targets=self.targets,
@@ -120,6 +122,8 @@ class Federation:
         It has groups, and the true graph that they are, where both have groups; else no true graph.
         """
         from scool_ppl.federation_join import joined
+
+        check_kind("newcomers", newcomers, Federation, "load_federation(spec) makes one")
 
         return joined(self, newcomers)
 
@@ -146,6 +150,10 @@ class Federation:
         split: (N,) of 0 train, 1 validation, 2 test; without it, seeded fractions of every client's rows.
         task: classification, unless it is given, as a Task or as text: "regression:sigma=0.5", "next-token".
         """
+        if num_classes is not None:
+            check_whole("num_classes", num_classes)
+        if isinstance(names, str):
+            raise InputError(f"names is the text '{names}', expected a list of names, one for each client")
         if task is None:
             task = "classification" if num_classes is None else Classification(num_classes)
         task, x, y = read_task(task, inputs, targets)
@@ -207,6 +215,7 @@ class Federation:
     @classmethod
     def from_npz(cls, path: str | Path, *, validation: float = 0.2, test: float = 0.2, seed: int = 0) -> Federation:
         """Read the format of `save_npz`; the fractions are used when there is no array `split`."""
+        check_kind("path", path, str | Path, "name an .npz file")
         arrays = read_npz(path)
         classes = arrays.get("num_classes")
         try:
@@ -252,6 +261,13 @@ class Federation:
         numbers = {name: values.cpu().numpy() for name, values in arrays.items()}
         texts = {"names": np.array(self.names), "task": np.array(written(self.task))}
         write_npz(path, {**numbers, **texts})
+
+    def _place(self, what: str, client: int) -> int:
+        if not whole(client, least=0) or client >= self.num_clients:
+            raise InputError(
+                f"{what} was given client {client!r}, expected a position from 0 to {self.num_clients - 1}"
+            )
+        return int(client)
 
     def _lists(self, split: str) -> tuple[Tensor, ...]:
         if split not in SPLITS:

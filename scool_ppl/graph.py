@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl import graph_files
+from scool_ppl.arguments import check_whole
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph_files import by_appearance
 from scool_ppl.peers import Peers
@@ -170,6 +171,7 @@ class CooperationGraph:
 
     def sample(self, num_samples: int = 1, seed: int = 0) -> Tensor:
         """Draws of Y from q, (S, K, M) bool; a point mass gives the weights above one half."""
+        check_whole("num_samples", num_samples, least=0)
         shape = (num_samples, *self.weights.shape)
         random = generator(seed, "graph", "sample")
         if self.kind == "point":

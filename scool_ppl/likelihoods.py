@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
+from scool_ppl.arguments import positive
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.evidence import Evidence
 
@@ -65,7 +66,7 @@ class CrossLoss:
     symmetric: bool = True
 
     def __post_init__(self) -> None:
-        if self.n_eff <= 0 or self.temperature <= 0:
+        if not positive(self.n_eff, self.temperature):
             raise InputError(
                 f"CrossLoss(n_eff={self.n_eff}, temperature={self.temperature}): expected both to be positive"
             )
@@ -124,7 +125,7 @@ class ModelMixture:
     average: float | None = None
 
     def __post_init__(self) -> None:
-        if self.n_eff <= 0 or self.temperature <= 0 or not (self.average is None or 0 < self.average <= 1):
+        if not positive(self.n_eff, self.temperature) or not (self.average is None or 0 < self.average <= 1):
             raise InputError(
                 f"ModelMixture(n_eff={self.n_eff}, temperature={self.temperature}, average={self.average}): expected "
                 "positive numbers and an average in (0, 1] or none"
@@ -153,6 +154,10 @@ class GradientAlignment:
     looks: ClassVar[bool] = True
     temperature: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not positive(self.temperature):
+            raise InputError(f"GradientAlignment has temperature={self.temperature}, expected a positive number")
+
     def __call__(self, evidence: Evidence) -> Tensor:
         return scored(evidence.alignment / self.temperature, evidence.peers.fresh.mask)
 
@@ -166,6 +171,10 @@ class MixedValidation:
     looks: ClassVar[bool] = True
     n_eff: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not positive(self.n_eff):
+            raise InputError(f"MixedValidation has n_eff={self.n_eff}, expected a positive number")
+
     def __call__(self, evidence: Evidence) -> Callable[[Tensor], Tensor]:
         return lambda graph: -self.n_eff * evidence.mixed_validation(graph).sum()
 
@@ -176,6 +185,10 @@ class ModelDistance:
 
     looks: ClassVar[bool] = True
     kappa: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not positive(self.kappa):
+            raise InputError(f"ModelDistance has kappa={self.kappa}, expected a positive number")
 
     def __call__(self, evidence: Evidence) -> Tensor:
         squared = evidence.distance(trained=True).square()

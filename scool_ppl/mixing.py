@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from scool_ppl.arguments import positive
 from scool_ppl.batches import Batches, Params, shared
 from scool_ppl.batches import Pull as Proximal
 from scool_ppl.errors import InputError
@@ -58,7 +59,7 @@ class MixUpdates(Mixing):
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        if self.clip is not None and not self.clip > 0:
+        if self.clip is not None and not positive(self.clip):
             raise InputError(f"MixUpdates has clip={self.clip}, expected a positive radius, or none")
 
     def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
@@ -115,7 +116,7 @@ class Pull(Mixing):
     strength: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.strength <= 0:
+        if not positive(self.strength):
             raise InputError(f"Pull has strength={self.strength}, expected a positive number")
 
     def during(self, turn: Turn) -> Terms:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from scool_ppl.arguments import described
 from scool_ppl.errors import InputError, unknown
 
 
@@ -53,9 +54,4 @@ def _value(what: str, text: str, hint: Any) -> Any:
                 value = choice(text)
                 if not isinstance(value, float) or math.isfinite(value):
                     return value
-    raise InputError(f"{what} is '{text}', expected {_described(choices)}")
-
-
-def _described(choices: Iterable[Any]) -> str:
-    words = {int: "a whole number", float: "a number", bool: "true or false", type(None): "none"}
-    return " or ".join(words.get(choice, getattr(choice, "__name__", str(choice))) for choice in choices)
+    raise InputError(f"{what} is '{text}', expected {described(choices)}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from scool_ppl.arguments import check_whole, finite, whole
 from scool_ppl.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Top:
     after: int = 10
 
     def __post_init__(self) -> None:
-        if self.keep < 1 or self.after < 0:
+        if not whole(self.keep) or not whole(self.after, least=0):
             raise InputError(f"Top(keep={self.keep}, after={self.after}): expected keep >= 1 and after >= 0")
 
     def __call__(self, turn: Turn) -> Peers:
@@ -160,7 +161,7 @@ class EpsilonGreedy:
     remember: bool = False
 
     def __post_init__(self) -> None:
-        if self.count < 1 or not 0 <= self.epsilon <= 1 or self.decay < 0:
+        if not whole(self.count) or not 0 <= self.epsilon <= 1 or not (finite(self.decay) and self.decay >= 0):
             raise InputError(
                 f"EpsilonGreedy(count={self.count}, epsilon={self.epsilon}, decay={self.decay}): "
                 "expected a count of at least 1, epsilon in [0, 1] and a decay of at least 0"
@@ -210,6 +211,7 @@ class RandomPairs:
     def __post_init__(self) -> None:
         if self.schedule not in ("clients", "time", "mixed"):
             raise unknown("schedule", str(self.schedule), ("clients", "time", "mixed"))
+        check_whole("warmup of RandomPairs", self.warmup, least=0)
 
     def probability(self, num_clients: int, round: int) -> float:
         """Of one pair, in a round counted from 0."""

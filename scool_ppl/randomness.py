@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 
 import torch
+
+from scool_ppl.errors import InputError
 
 
 def key(seed: int, *purpose: str | int) -> int:
     """A 63-bit seed for one purpose, e.g. ``key(0, "batches", round, client_name)``; equal inputs give equal keys."""
-    digest = hashlib.blake2b(repr((int(seed), *purpose)).encode(), digest_size=8).digest()
+    try:
+        seed = operator.index(seed)
+    except TypeError as error:
+        raise InputError(f"seed is {seed!r}, expected a whole number") from error
+    digest = hashlib.blake2b(repr((seed, *purpose)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 

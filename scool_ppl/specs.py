@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from scool_ppl.arguments import check_kind, check_whole
 from scool_ppl.dealing import Partition, Pool
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.federation import Federation
@@ -43,6 +44,9 @@ def load_federation(
 
     `clients` overrides the option of that name; `download` lets torchvision fetch a named dataset that is not there.
     """
+    check_kind("federation", spec, str, "name it, e.g. 'digits'")
+    if clients is not None:
+        check_whole("clients", clients)
     if spec.endswith(".npz") and spec.partition(":")[0] not in (*RECIPES, *READERS):
         federation = Federation.from_npz(spec, seed=seed)
         if clients not in (None, federation.num_clients):

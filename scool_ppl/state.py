@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from scool_ppl.arguments import check_kind, whole
 from scool_ppl.batches import Params
 from scool_ppl.clients import Evaluation
 from scool_ppl.errors import InputError
@@ -42,7 +43,8 @@ class Schedule:
     local_steps: int | None = None
 
     def __post_init__(self) -> None:
-        if self.local_epochs < 0 or self.warmup_epochs < 0 or (self.local_steps is not None and self.local_steps < 1):
+        steps = self.local_steps is None or whole(self.local_steps)
+        if not whole(self.local_epochs, self.warmup_epochs, least=0) or not steps:
             raise InputError(
                 f"local_epochs={self.local_epochs}, warmup_epochs={self.warmup_epochs}, "
                 f"local_steps={self.local_steps}: expected epochs of at least 0 and steps of at least 1"
@@ -105,3 +107,20 @@ class Fit(NamedTuple):
     """The mixed networks on the clients' test data."""
     trained: Evaluation
     """The same for the locally trained networks, before mixing."""
+
+
+def check_state(state: EMState, prior: Params, num_clients: int) -> None:
+    """Raises InputError unless the state is of this many clients and of a prior with these parameters."""
+    check_kind("state", state, EMState, "take it from init, step, join or leave")
+    found = {len(value) for value in state.params.values()}
+    if found != {num_clients}:
+        raise InputError(
+            f"the state is of {sorted(found)} clients, expected {num_clients}; use the EM that it comes from"
+        )
+    for name, value in prior.items():
+        old = state.prior.get(name)
+        if old is None or old.shape != value.shape:
+            shape = None if old is None else tuple(old.shape)
+            raise InputError(
+                f"the state's parameter '{name}' has shape {shape}, expected {tuple(value.shape)}; build the same model"
+            )

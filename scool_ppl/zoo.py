@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
+from scool_ppl.arguments import check_hint, check_kind, check_whole
 from scool_ppl.em import CooperationModel
 from scool_ppl.errors import USER_ERRORS, InputError, unknown
 from scool_ppl.federation import Federation
@@ -45,6 +46,8 @@ def model_names() -> list[str]:
 
 def model_path(model: str | os.PathLike[str]) -> Path:
     """The file of a model: a built-in name, or the path of a .py file; both are loaded alike."""
+    if not isinstance(model, str | os.PathLike):
+        raise InputError(f"model is {model!r}, expected a name or the path of a .py file; `scool models` lists names")
     text = os.fspath(model)
     if text.endswith(".py") or os.sep in text:
         path = Path(text).expanduser()
@@ -91,6 +94,22 @@ def _user_code(what: str) -> Iterator[None]:
         raise InputError(f"{what}: {type(error).__name__}: {error}; correct the file") from error
 
 
+def _hints(build: Callable[..., Any]) -> dict[str, Any]:
+    """What the signature declares; nothing where it names what the file does not know."""
+    try:
+        return get_type_hints(build)
+    except (NameError, TypeError):
+        return {}
+
+
+def _check_fact(name: str, value: Any, num_clients: int) -> None:
+    """A fact that is given by hand has an entry for each client, along all its axes."""
+    shape = getattr(value, "shape", None)
+    if shape is None or len(shape) == 0 or set(shape) != {num_clients}:
+        found = type(value).__name__ if shape is None else f"of shape {tuple(shape)}"
+        raise InputError(f"{name} is {found}, expected a tensor with {num_clients} clients along each axis")
+
+
 def hyperparameters(model: str | os.PathLike[str]) -> dict[str, inspect.Parameter]:
     """What `build` accepts besides `num_clients` and the federation's facts."""
     return accepted(load_module(model).build, HIDDEN)
@@ -107,8 +126,15 @@ def load_model(
 
     `federation` supplies the facts that some models ask for: the true graph for `oracle`, sample counts for `fedavg`.
     """
+    if federation is not None:
+        check_kind("federation", federation, Federation, "load_federation(spec) makes one")
+        if federation.num_clients != num_clients:
+            raise InputError(
+                f"the federation has {federation.num_clients} clients, num_clients is {num_clients}; pass its own"
+            )
+    check_whole("num_clients", num_clients)
     build = load_module(model).build
-    parameters = inspect.signature(build).parameters
+    parameters, hints = inspect.signature(build).parameters, _hints(build)
     facts: dict[str, Any] = {}
     for name, fact in FACTS.items():
         if name in parameters and name not in choices and federation is not None:
@@ -122,6 +148,10 @@ def load_model(
     for name in choices:
         if name not in parameters or name == "num_clients":
             raise unknown(f"hyperparameter of {Path(model).stem}", name, accepted(build, HIDDEN))
+        if name in FACTS:
+            _check_fact(name, choices[name], num_clients)
+        else:
+            check_hint(f"hyperparameter {name} of {Path(model).stem}", choices[name], hints.get(name))
     with _user_code(f"build of '{model}' failed"):
         built = build(num_clients, **facts, **choices)
     if not isinstance(built, CooperationModel):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 import torch
@@ -83,6 +85,17 @@ def softened(guide: AutoMeanField, q: Values, keep: float) -> Values:
             continue
         values[parameter] = (keep * last.softmax(-1) + (1 - keep) / last.shape[-1]).log() if kind == "one-hot" else last
     return values
+
+
+@contextmanager
+def optimizer_settings() -> Iterator[None]:
+    """An optimiser that refuses its settings, as torch's do when they are made, is an InputError."""
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith("Invalid "):
+            raise
+        raise InputError(f"the optimiser refuses its settings: {error}; correct them") from error
 
 
 def set_closed_form(prior: GraphPrior, moments: Values, evidence: Evidence) -> None:

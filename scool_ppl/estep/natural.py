@@ -10,10 +10,11 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
+from scool_ppl.arguments import finite, whole
 from scool_ppl.distributions import NEVER
 from scool_ppl.elbo import AutoMeanField, expected_log, factor, score
 from scool_ppl.errors import InputError
-from scool_ppl.estep.base import Posterior, Values, filled, set_closed_form, starting_points
+from scool_ppl.estep.base import Posterior, Values, filled, optimizer_settings, set_closed_form, starting_points
 from scool_ppl.evidence import Evidence
 from scool_ppl.priors.base import GraphPrior, Joint
 
@@ -46,12 +47,12 @@ class NaturalGradient:
     optimizer_steps: int = 1
 
     def __post_init__(self) -> None:
-        counts = (self.sweeps, self.blocks, self.optimizer_steps, self.restarts + 1)
-        if min(counts) < 1 or not 0 < self.step <= 1 or not 0 < self.keep <= 1:
+        counts = whole(self.sweeps, self.blocks, self.optimizer_steps) and whole(self.restarts, least=0)
+        if not counts or not 0 < self.step <= 1 or not 0 < self.keep <= 1 or not finite(self.tol):
             raise InputError(
                 f"NaturalGradient(sweeps={self.sweeps}, step={self.step}, blocks={self.blocks}, keep={self.keep}, "
                 f"restarts={self.restarts}, optimizer_steps={self.optimizer_steps}): expected at least one sweep, block "
-                "and optimizer step, no fewer restarts than 0, and step and keep in (0, 1]"
+                "and optimizer step, no fewer restarts than 0, step and keep in (0, 1], a finite tol"
             )
 
     def __call__(self, joint: Joint, evidence: Evidence, q: Values, generator: torch.Generator) -> Posterior:
@@ -207,7 +208,8 @@ class _Ascent:
             return
         before = prior.state()
         values = {name: self.value(name, m) for name, m in self.moments().items()}
-        optimizer = self.settings.optimizer(free)
+        with optimizer_settings():
+            optimizer = self.settings.optimizer(free)
 
         def closure() -> Tensor:
             optimizer.zero_grad()

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from scool_ppl.arguments import positive, whole
 from scool_ppl.elbo import score
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.estep.base import Posterior, Values
@@ -30,7 +31,7 @@ class ProjectedGradient:
     steps: int = 1
 
     def __post_init__(self) -> None:
-        if self.step <= 0 or self.steps < 1:
+        if not positive(self.step) or not whole(self.steps):
             raise InputError(
                 f"ProjectedGradient(step={self.step}, steps={self.steps}): expected a positive step and at least one step"
             )

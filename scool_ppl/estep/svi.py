@@ -13,9 +13,10 @@ from pyro import poutine
 from pyro.infer import ELBO, SVI
 from torch import Tensor
 
+from scool_ppl.arguments import check_kind, whole
 from scool_ppl.elbo import AutoMeanField, LocalModule, MomentELBO, latent_sites, moment, score, site_value
 from scool_ppl.errors import InputError
-from scool_ppl.estep.base import Posterior, Values, set_closed_form, starting_points
+from scool_ppl.estep.base import Posterior, Values, optimizer_settings, set_closed_form, starting_points
 from scool_ppl.evidence import Evidence
 from scool_ppl.priors.base import GraphPrior, Joint
 
@@ -54,11 +55,14 @@ class SVIStep:
     num_samples: int = 100
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.refresh, self.num_samples) < 1 or not 0 < self.keep <= 1:
+        if not whole(self.steps, self.refresh, self.num_samples) or not 0 < self.keep <= 1:
             raise InputError(
                 f"SVIStep(steps={self.steps}, refresh={self.refresh}, num_samples={self.num_samples}, keep={self.keep}): "
                 "expected at least one of each, and keep in (0, 1]"
             )
+
+        check_kind("optim of SVIStep", self.optim, pyro.optim.PyroOptim, "e.g. pyro.optim.Adam({'lr': 0.1})")
+        check_kind("elbo of SVIStep", self.elbo, ELBO, "e.g. MomentELBO()")
 
     def __call__(self, joint: Joint, evidence: Evidence, q: Values, generator: torch.Generator) -> Posterior:
         prior = joint.prior
@@ -77,7 +81,8 @@ class SVIStep:
                 raise InputError(
                     f"{type(prior).__name__} and its guide have no learnable parameter; SVI would do nothing"
                 )
-            bounds = self.ascend(joint, guide, evidence)
+            with optimizer_settings():
+                bounds = self.ascend(joint, guide, evidence)
             moments = self.moments(joint, guide, evidence)
         values = guide.values() if automatic else {}
         return Posterior(values, moments, tuple(bounds))

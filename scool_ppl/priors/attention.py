@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from scool_ppl.arguments import positive
 from scool_ppl.distributions import OneHot
 from scool_ppl.errors import InputError
 from scool_ppl.evidence import Evidence
@@ -101,7 +102,7 @@ class Attention(GraphPrior):
         self, num_clients: int, *, scale: float = 10.0, soft: bool = False, includes_self: bool = False
     ) -> None:
         super().__init__(num_clients)
-        if scale <= 0:
+        if not positive(scale):
             raise InputError(f"Attention has scale={scale}, expected a positive number")
         self.scale, self.soft = scale, soft
         self.includes_self = includes_self

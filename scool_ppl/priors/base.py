@@ -12,6 +12,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
+from scool_ppl.arguments import check_whole
 from scool_ppl.distributions import NEVER
 from scool_ppl.elbo import AutoMeanField, LocalModule
 from scool_ppl.errors import InputError
@@ -46,8 +47,7 @@ class GraphPrior(LocalModule):
 
     def __init__(self, num_clients: int) -> None:
         super().__init__()
-        if num_clients < 1:
-            raise InputError(f"num_clients is {num_clients}, expected at least 1")
+        check_whole("num_clients", num_clients)
         self.num_clients = num_clients
         self._peers: Peers | None = None
         self._present = torch.ones(num_clients, dtype=torch.bool)

@@ -7,6 +7,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from scool_ppl.arguments import check_kind
 from scool_ppl.errors import InputError
 from scool_ppl.evidence import Evidence
 from scool_ppl.priors.base import GraphPrior
@@ -23,7 +24,8 @@ class Dirac(GraphPrior):
     kind = "point"
 
     def __init__(self, weights: Tensor) -> None:
-        if weights.dim() != 2 or weights.shape[0] != weights.shape[1]:
+        check_kind("weights of Dirac", weights, Tensor, "convert by torch.tensor")
+        if weights.dim() != 2 or weights.shape[0] != weights.shape[1] or len(weights) == 0:
             raise InputError(
                 f"graph has shape {tuple(weights.shape)}, expected (K, K): one row per receiving client, "
                 "one column per sender"

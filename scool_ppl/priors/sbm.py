@@ -10,6 +10,7 @@ from pyro.nn import PyroParam
 from sklearn.cluster import SpectralClustering
 from torch import Tensor
 
+from scool_ppl.arguments import positive, whole
 from scool_ppl.distributions import BlockBernoulli, OneHot
 from scool_ppl.errors import InputError
 from scool_ppl.evidence import Evidence
@@ -41,7 +42,7 @@ class SBM(GraphPrior):
         temper: float = 1.0,
     ) -> None:
         super().__init__(num_clients)
-        if num_blocks < 1 or alpha <= 0 or temper <= 0 or not 0 < clamp < 0.5:
+        if not whole(num_blocks) or not positive(alpha, temper) or not 0 < clamp < 0.5:
             raise InputError(
                 f"SBM(num_blocks={num_blocks}, alpha={alpha}, temper={temper}, clamp={clamp}): expected at least one "
                 "block, a positive alpha and temper, and a clamp between 0 and 0.5"
