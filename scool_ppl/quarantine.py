@@ -24,8 +24,8 @@ RESTING = "resting"
 # Who is to blame.
 
 
-def check_training(trained: Trained, moved: Tensor, names: Sequence[str]) -> None:
-    """Raises a ClientError for those among the clients that moved (K,) whose loss or network is not finite.
+def check_training(trained: Trained, moved: Tensor, present: Tensor, names: Sequence[str]) -> None:
+    """Raises a ClientError for those present (K,) whose network is not finite, or whose loss is not though they moved (K,).
 
     A client without images has no loss, which is no fault.
     """
@@ -33,7 +33,13 @@ def check_training(trained: Trained, moved: Tensor, names: Sequence[str]) -> Non
     broken = torch.zeros_like(lost)
     for value in (*trained.params.values(), *trained.optimizer_state.values()):
         broken |= ~value.flatten(1).isfinite().all(1).cpu() if value.dim() > 1 else ~value.isfinite().cpu()
-    _blame(lost, "its training loss is not finite", broken & ~lost, "its network is not finite after training", names)
+    _blame(
+        lost,
+        "its training loss is not finite",
+        broken & present & ~lost,
+        "its network is not finite after training",
+        names,
+    )
 
 
 def check_table(

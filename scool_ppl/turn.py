@@ -77,7 +77,7 @@ class Turn(NamedTuple):
             pull=pull,
             batches=batches,
         )
-        check_training(trained, batches.active.any(1), self.clients.names)
+        check_training(trained, batches.active.any(1), self.present, self.clients.names)
         return trained
 
     def generator(self, *purpose: str | int) -> torch.Generator:

@@ -362,7 +362,7 @@ def test_help_names_every_command() -> None:
             ["no mnist in empty/MNIST/raw", "--download"],
         ),
         (["oracle", "--federation=dirichlet:digits:clients=4"], ["'oracle' needs truth"]),
-        (["--clients=0"], ["clients=0"]),
+        (["--clients=0"], ["clients is 0, expected a whole number of at least 1"]),
         (["--clients=many"], ["'--clients'", "valid integer"]),
         (["--rounds=0"], ["rounds=0"]),
         (["--learning-rate=nan"], ["learning_rate=nan"]),

@@ -320,3 +320,17 @@ def test_an_e_step_repeats_and_leaves_the_world_alone(step: NaturalGradient | SV
 def test_settings_out_of_range_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(InputError, match="expected"):
         NaturalGradient(**options)  # type: ignore[arg-type]
+
+
+def test_closed_form_parameters_are_laid_out_as_their_gradients_are() -> None:
+    """torch warns in the backward pass where they are not, and MMSBM's B comes out of an einsum that transposes."""
+    from scool_ppl.estep.base import set_closed_form
+
+    class Transposed(SBM):
+        def closed_form(self, moments: dict[str, Tensor], evidence: Evidence) -> dict[str, Tensor]:
+            return {"B": torch.full((2, 3), 0.5).T[:2, :2]}
+
+    prior = Transposed(3, 2)
+    set_closed_form(prior, {}, Evidence.given(loss=torch.zeros(3, 3)))
+    assert all(parameter.is_contiguous() for parameter in prior.parameters())
+    assert torch.allclose(prior.B, torch.full((2, 2), 0.5))

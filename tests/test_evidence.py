@@ -166,7 +166,7 @@ def test_what_is_given_is_returned() -> None:
 
 
 def test_given_losses_of_wrong_shape_are_refused() -> None:
-    with pytest.raises(InputError, match=r"shape \(3,\), expected \(clients, candidates\)"):
+    with pytest.raises(InputError, match=r"shape \(3,\), expected floating-point \(clients, candidates\)"):
         Evidence.given(loss=torch.zeros(3))
     with pytest.raises(InputError, match=r"shape \(3, 2\), expected \(3, 3\)"):
         Evidence.given(loss=torch.zeros(3, 2))

@@ -102,4 +102,4 @@ def set_closed_form(prior: GraphPrior, moments: Values, evidence: Evidence) -> N
     """Assign what `closed_form` returns."""
     with torch.no_grad():
         for name, value in prior.closed_form(moments, evidence).items():
-            setattr(prior, name, value)
+            setattr(prior, name, value.contiguous())  # gradients are, and torch warns where parameters are not
