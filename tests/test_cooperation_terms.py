@@ -388,11 +388,11 @@ def test_a_network_that_has_diverged_is_nobodys_choice(junk: float) -> None:
         turn = em.turn(state)
         trained = {n: value.clone() for n, value in params.items()}
         turn = turn._replace(params=trained)
-        try:
-            evidence, joint = em.look(turn, trained)
-        except ClientError as fault:  # as EM.step does; dada looks at no losses
-            assert list(fault.reasons) == ["client 1"]
-            evidence, joint = em.look(turn._replace(absent=(1,)), trained)
+        if name != "dada":  # which looks at no losses
+            with pytest.raises(ClientError, match="client 1: its network's loss is not finite"):
+                em.look(turn, trained)
+            turn = turn._replace(absent=(1,))  # as EM.step does
+        evidence, joint = em.look(turn, trained)
         if name == "scool_attention":
             evidence.updates = {n: normal(*value.shape) for n, value in trained.items()}
         posterior, _ = em.infer(state, evidence, joint)
