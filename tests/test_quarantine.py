@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -235,6 +236,17 @@ def test_the_event_goes_to_the_history_and_the_run_goes_on() -> None:
     fit = made("scool_sbm", Fault("vanish", FAULTY, 1)).fit(3, progress=False)
     assert [row["quarantined"] for row in fit.history] == [{}, {NAME: "no answer within 60 seconds"}, {}]
     assert json.loads(json.dumps(fit.history)) == fit.history
+
+
+@pytest.mark.parametrize("model", ["scool_sbm", "federico"])
+def test_a_run_goes_on_from_a_checkpoint_while_a_client_rests(model: str, tmp_path: Path) -> None:
+    fault = Fault("nan loss", FAULTY, 1)
+    whole = made(model, fault).fit(4, progress=False)
+    made(model, fault).fit(2, run=tmp_path / "run", progress=False)
+    found = made(model, fault).fit(4, run=tmp_path / "run", resume=True, progress=False)
+    same(found.state, whole.state)
+    assert [row["quarantined"] for row in found.history] == [row["quarantined"] for row in whole.history]
+    assert found.history[1]["quarantined"]
 
 
 def test_a_client_without_images_is_not_at_fault() -> None:
