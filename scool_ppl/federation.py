@@ -151,7 +151,7 @@ class Federation:
         task: classification, unless it is given, as a Task or as text: "regression:sigma=0.5", "next-token".
         """
         if num_classes is not None:
-            check_whole("num_classes", num_classes)
+            check_whole("num_classes", num_classes, least=0)
         if isinstance(names, str):
             raise InputError(f"names is the text '{names}', expected a list of names, one for each client")
         if task is None:
