@@ -53,7 +53,8 @@ def test_a_program_runs(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert found == set(files)
+    # What a checkpoint is made of is tested elsewhere.
+    assert {file for file in found if "checkpoints" not in file} == set(files)
     for word in words:
         assert word in done.stdout
     for path in tmp_path.rglob("*.graphml"):

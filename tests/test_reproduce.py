@@ -159,6 +159,19 @@ def test_a_table_of_an_incomplete_store_says_which_cell_is_missing(tmp_path):
         document(results)
 
 
+def test_hostile_clients_are_attacked_by_and_left_out_of_the_numbers(tmp_path):
+    column = COLUMN._replace(attack="scaled", share=0.5)
+    experiment = tiny(columns=(column,), methods=(Method("FedAvg", "fedavg", deployed="mixed"),), seeds=(0,))
+    results = reproduce(experiment, Store(tmp_path / "s.json"), progress=False)
+    (record,) = results.records(column, experiment.methods[0])
+    assert [value is None for value in record["test"]["mixed"]["accuracy"]].count(True) == 2
+    assert [value is None for value in record["validation"]["trained"]["loss"]].count(True) == 2
+    # FedAvg gives everybody an equal share.
+    assert results.values(column, experiment.methods[0], "trust") == [pytest.approx(1.0)]
+    plain = experiment.cell(COLUMN, experiment.methods[0], {}, 0)
+    assert results.store.get(plain) is None
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "{"])
 def test_a_damaged_store_is_refused_and_kept(tmp_path, content):
     path = tmp_path / "s.json"

@@ -19,7 +19,13 @@ def experiments_folder() -> Path:
 
 def experiment_names() -> list[str]:
     """Names of the experiments."""
-    return sorted(path.stem for path in experiments_folder().glob("*.py") if not path.stem.startswith("_"))
+    return sorted(_files())
+
+
+def _files() -> dict[str, Path]:
+    """The experiments' files, also those of folders of their own, by name."""
+    folder = experiments_folder()
+    return {path.stem: path for path in [*folder.glob("*.py"), *folder.glob("*/*.py")]}
 
 
 def experiment_title(name: str) -> str:
@@ -44,6 +50,7 @@ def _path(name: str) -> Path:
         if not path.is_file():
             raise InputError(f"no experiment file at '{path}'; give the path of a .py file, or see `scool reproduce`")
         return path
-    if name not in experiment_names():
-        raise unknown("experiment", name, experiment_names())
-    return experiments_folder() / f"{name}.py"
+    files = _files()
+    if name not in files:
+        raise unknown("experiment", name, files)
+    return files[name]

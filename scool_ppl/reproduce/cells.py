@@ -9,17 +9,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from scool_ppl.clients import Evaluation
+from scool_ppl.clients import Clients, Evaluation
 from scool_ppl.em import EM, EMInfo, EMState
 from scool_ppl.federation import Federation
 from scool_ppl.graph import CooperationGraph
+from scool_ppl.hostile import HostileClients
 from scool_ppl.measured import threads
 from scool_ppl.records import Row, number, total_seconds, versions
 from scool_ppl.reproduce.experiment import Cell
 from scool_ppl.specs import load_federation
-from scool_ppl.workflow import Workbench
 
 
 def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", download: bool = False) -> Row:
@@ -30,8 +31,7 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
     """
     with threads(1):
         federation = _federation(cell.column.federation, cell.seed, data_root, download)
-        bench = Workbench(federation, replace(cell.settings, device=device), progress=False)
-        em = bench.em(cell.model, **cell.hyperparameters)
+        em = _em(cell, federation, device)
         graphs: dict[int, CooperationGraph] = {}
         last: list[EMInfo] = []
 
@@ -44,20 +44,38 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
         held_back = None
         if all(len(rows) for rows in federation.validation):
             after = em.clients.evaluate(last[0].trained, "validation")
-            held_back = {"mixed": _by_client(em.evaluate(fit.state, "validation")), "trained": _by_client(after)}
+            held_back = _both(em.evaluate(fit.state, "validation"), after, em.clients)
         kept = {"predictions": _predictions(em, fit.state)} if cell.predictions else {}
     return {
         **kept,
-        "test": {"mixed": _by_client(fit.evaluation), "trained": _by_client(fit.trained)},
+        **_trust(fit.graph, em.clients),
+        "test": _both(fit.evaluation, fit.trained, em.clients),
         "validation": held_back,
         "graph": fit.history[-1]["graph"],
         "history": _curves(fit.history),
         "graphs": _graphs(graphs, federation) if graphs else None,
-        "executor": bench.clients.executor_name,
+        "executor": em.clients.executor_name,
         "seconds": total_seconds(fit.history),
         "data": _digest(federation),
         "versions": versions(),
     }
+
+
+def _em(cell: Cell, federation: Federation, device: str) -> EM:
+    settings = replace(cell.settings, device=device)
+    clients = settings.clients(federation)
+    if cell.column.attack is not None:
+        clients = HostileClients(clients, cell.column.attack, share=cell.column.share, seed=cell.seed)
+    model = settings.model(cell.model, federation, **cell.hyperparameters)
+    return EM(model, clients, settings.schedule, seed=cell.seed)
+
+
+def _trust(graph: CooperationGraph, clients: Clients) -> Row:
+    """Mean weight that honest clients give to hostile ones, and to each other; nothing where all are honest."""
+    if not isinstance(clients, HostileClients) or bool(clients.honest.all()):
+        return {}
+    honest, weights = clients.honest, graph.dense().fill_diagonal_(torch.nan)[clients.honest]
+    return {"trust": {"hostile": float(weights[:, ~honest].nanmean()), "honest": float(weights[:, honest].nanmean())}}
 
 
 @lru_cache(maxsize=1)
@@ -90,8 +108,15 @@ def _predictions(em: EM, state: EMState) -> Row:
     }
 
 
-def _by_client(evaluation: Evaluation) -> Row:
-    return {name: _rounded(values, 4) for name, values in evaluation._asdict().items()}
+def _both(mixed: Evaluation, trained: Evaluation, clients: Clients) -> Row:
+    """Numbers by client before and after mixing; of honest clients only, where some are hostile."""
+    hostile = ~clients.honest if isinstance(clients, HostileClients) else torch.zeros(clients.num_clients).bool()
+    return {
+        when: {
+            name: _rounded(values.masked_fill(hostile, torch.nan), 4) for name, values in evaluation._asdict().items()
+        }
+        for when, evaluation in {"mixed": mixed, "trained": trained}.items()
+    }
 
 
 def _curves(history: Sequence[Row]) -> Row:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from scool_ppl.errors import InputError, unknown
+from scool_ppl.hostile import Attack
 from scool_ppl.records import Row
 from scool_ppl.workflow import Settings
 
@@ -35,11 +36,13 @@ class Method(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A federation and how its clients train."""
+    """A federation and how its clients train; `attack` makes a share of them hostile, see `hostile.HostileClients`."""
 
     label: str
     federation: str
     settings: Settings = Settings()
+    attack: Attack | None = None
+    share: float = 0.0
 
 
 class Cell(NamedTuple):
@@ -78,7 +81,9 @@ class Cell(NamedTuple):
         settings = {setting.name: getattr(self.settings, setting.name) for setting in fields(Settings)}
         del settings["device"]
         request = {"federation": self.column.federation, "model": self.model, "hyperparameters": self.hyperparameters}
-        more = {"predictions": True} if self.predictions else {}
+        more: Row = {"predictions": True} if self.predictions else {}
+        if self.column.attack is not None:
+            more |= {"attack": self.column.attack, "share": self.column.share}
         return {**request, "settings": settings, "graphs": self.graphs, **more}
 
 
@@ -89,7 +94,7 @@ class Experiment:
     paper: what the paper prints, row label -> column label -> text. measures: what is shown of each column, see
     `results.MEASURES`. accuracy: over all classes, or "task_accuracy", over those that the client has.
     graphs: the rounds whose graphs are kept for the figures, in the cells of the first seed; predictions: are the
-    clients' outputs on test data kept there, too?
+    clients' outputs on test data kept there, too? transposed: are methods the columns of the table?
     """
 
     title: str
@@ -102,6 +107,7 @@ class Experiment:
     paper: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     graphs: tuple[int, ...] = ()
     predictions: bool = False
+    transposed: bool = False
     figures: Callable[[Results], dict[str, Figure]] | None = None
 
     def __post_init__(self) -> None:

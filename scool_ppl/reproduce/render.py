@@ -12,7 +12,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.reproduce.experiment import Column, Method, described
 from scool_ppl.reproduce.results import MEASURES, Results
 
-DETAILS = ("worst10", "task", "gain", "harmed", "mixed", "trained", "l1", "received", "seconds")
+DETAILS = ("worst10", "task", "gain", "harmed", "mixed", "trained", "l1", "trust", "received", "seconds")
 """What the second table shows."""
 
 _DEPLOYED = {
@@ -74,6 +74,9 @@ def main_table(results: Results) -> tuple[list[str], list[list[str]]]:
             heads.append(f"{label}, here" if any(printed) else label)
             for row, method in zip(body, experiment.methods, strict=True):
                 row.append(cell(results, column, method, measure))
+    if experiment.transposed:
+        first, *rest = zip(["federation", *heads[1:]], *body, strict=True)
+        return list(first), [list(row) for row in rest]
     return heads, body
 
 

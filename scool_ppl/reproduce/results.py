@@ -40,6 +40,7 @@ MEASURES: dict[str, Measure] = {
     "r2": Measure("R2", 1.0, 3),
     "l1": Measure("graph L1", 1.0, 2),
     "ari": Measure("blocks ARI", 1.0, 2),
+    "trust": Measure("weight of the hostile / of the honest", 1.0, 2),
     "received": Measure("MB received a round", 1e-6, 2),
     "seconds": Measure("seconds", 1.0, 0),
 }
@@ -90,6 +91,10 @@ class Results:
         if measure in ("l1", "ari"):
             found = [record["graph"][measure] for record in self.records(column, method)]
             return None if None in found else found
+        if measure == "trust":
+            shares = [record.get("trust") for record in self.records(column, method)]
+            known = [share["hostile"] / share["honest"] for share in shares if share and share["honest"] > 0]
+            return known or None
         if measure == "received":
             return [record["history"]["received"][-1] for record in self.records(column, method)]
         if measure == "seconds":
