@@ -131,6 +131,11 @@ class Clients:
             )
 
     @property
+    def behaviour(self) -> str:
+        """What the clients do beside what they are asked; a run can only go on with clients who do the same."""
+        return "as asked"
+
+    @property
     def bytes_per_model(self) -> int:
         """Size of one client's parameters in bytes."""
         return sum(leaf.numel() * leaf.element_size() for leaf in self._module.parameters())

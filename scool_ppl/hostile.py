@@ -82,6 +82,11 @@ class HostileClients(Clients):
         """Names of the hostile clients."""
         return tuple(name for name, honest in zip(self.names, self.honest.tolist(), strict=True) if not honest)
 
+    @property
+    def behaviour(self) -> str:
+        """The attack and who makes it."""
+        return f"{self.attack} of strength {self.strength}, seed {self.seed}, by {', '.join(self.hostile_names)}"
+
     def train(self, params: Params, optimizer_state: Params | None, **options: Any) -> Trained:
         """Local training of all, after which the hostile who have moved send something else."""
         trained = self.clients.train(params, optimizer_state, **options)

@@ -31,6 +31,7 @@ def facts(em: EM) -> dict[str, list[str]]:
     return {
         "number of clients": [str(clients.num_clients)],
         "client": list(clients.names),
+        "behaviour of the clients": [clients.behaviour],
         "network": signature(dict(clients._module.named_parameters())),
         **{part: [_described(getattr(model, part))] for part in ("prior", "likelihood", "mixing", "peers", "e_step")},
         "parameter of the prior": signature(em.model.prior.state()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,3 +155,14 @@ def test_without_hostile_clients_nothing_changes() -> None:
 def test_wrong_attacks_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         HostileClients(plain(), **options)
+
+
+def test_a_run_goes_on_with_the_same_attack_only(tmp_path: Path) -> None:
+    clients = Clients(load_federation("permuted:digits:clients=4,groups=2,train=10"), executor="stacked")
+    model, schedule = load_model("local", 4), Schedule(1, 1)
+    EM(model, HostileClients(clients, "scaled", share=0.5), schedule).fit(1, run=tmp_path / "run", progress=False)
+    for others in (clients, HostileClients(clients, "random", share=0.5)):
+        with pytest.raises(InputError, match="behaviour of the clients"):
+            EM(model, others, schedule).fit(2, run=tmp_path / "run", resume=True, progress=False)
+    again = EM(model, HostileClients(clients, "scaled", share=0.5), schedule)
+    assert len(again.fit(2, run=tmp_path / "run", resume=True, progress=False).history) == 2
