@@ -1,7 +1,7 @@
 """CoBo, Table 2: cross-silo clients with permuted labels, cross-device clients with disjoint classes."""
 
 from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import SMALL_CNN, SMOKE
+from scool_ppl.reproduce.scales import SMALL_CNN, SMALL_MLP, SMOKE
 from scool_ppl.workflow import Settings
 
 RATES = ({"--learning-rate": 0.02}, {"--learning-rate": 0.05}, {"--learning-rate": 0.1})
@@ -44,7 +44,7 @@ def experiment(scale: str) -> Experiment:
         smoke=(("digits", "clients=8,groups=4,train=40", SMOKE), ("digits", "clients=10,groups=3,train=30", SMOKE)),
         small=(
             ("cifar10", "clients=8,groups=4,train=200,test=1000", SMALL_CNN),
-            ("cifar10", "clients=20,groups=5,train=100,test=1000", SMALL_CNN),
+            ("mnist", "clients=20,groups=5,train=50,test=1000", SMALL_MLP),
         ),
         paper=(
             ("cifar10", "clients=8,groups=4", Settings(rounds=100, network="resnet9", batch_size=128)),
