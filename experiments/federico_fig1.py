@@ -1,5 +1,7 @@
 """FedeRiCo, Figure 1: clients fit lines on successive intervals of a noisy sine; the fits and the client weights."""
 
+import math
+
 from scool_ppl.reproduce import Column, Experiment, Method, at_scale, figures
 from scool_ppl.workflow import Settings
 
@@ -25,7 +27,7 @@ def experiment(scale: str) -> Experiment:
         graphs=(rounds,),
         predictions=True,
         figures=lambda results: {
-            "fit": figures.fitted_curves(results),
+            "fit": figures.fitted_curves(results, lambda x: (2 * math.pi / 3 * x).sin()),
             "weights": figures.client_order(results, "FedeRiCo"),
         },
     )

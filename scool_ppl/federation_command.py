@@ -44,7 +44,7 @@ def federations(context: typer.Context) -> None:
         for name, recipe in recipes.items():
             options = [f"{key}={p.default}" for key, p in accepted(recipe, (hidden,)).items()]
             table.add_row(name, (inspect.getdoc(recipe) or "").splitlines()[0], " ".join(options))
-    console = Console()
+    console = Console(markup=False)  # brackets are the documents' own
     console.print(table)
     for line in (
         f"recipe:dataset:key=value,... with a dataset of {', '.join(DATASETS)}",

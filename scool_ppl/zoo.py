@@ -76,7 +76,7 @@ def load_python(path: Path, function: str, parameters: str = "scale") -> ModuleT
         raise InputError(f"cannot load '{path}' as Python, expected a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and Pyro look modules up by name
-    with _user_code(f"cannot load '{path}'"):
+    with user_code(f"cannot load '{path}'"):
         spec.loader.exec_module(module)
     if not callable(getattr(module, function, None)):
         raise InputError(f"'{path}' has no function `{function}({parameters})`; add one")
@@ -84,8 +84,8 @@ def load_python(path: Path, function: str, parameters: str = "scale") -> ModuleT
 
 
 @contextmanager
-def _user_code(what: str) -> Iterator[None]:
-    """Turns what a model file raises into one line; the cause stays attached."""
+def user_code(what: str) -> Iterator[None]:
+    """Turns what a user's file raises into one line; the cause stays attached."""
     try:
         yield
     except InputError:
@@ -152,7 +152,7 @@ def load_model(
             _check_fact(name, choices[name], num_clients)
         else:
             check_hint(f"hyperparameter {name} of {Path(model).stem}", choices[name], hints.get(name))
-    with _user_code(f"build of '{model}' failed"):
+    with user_code(f"build of '{model}' failed"):
         built = build(num_clients, **facts, **choices)
     if not isinstance(built, CooperationModel):
         raise InputError(f"build of '{model}' returned {type(built).__name__}, expected a CooperationModel")

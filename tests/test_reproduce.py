@@ -22,11 +22,12 @@ from scool_ppl.reproduce import (
     Store,
     experiment_names,
     experiment_title,
+    figures,
     load_experiment,
     reproduce,
 )
 from scool_ppl.reproduce.cells import run_cell
-from scool_ppl.reproduce.render import clients_csv, document, main_table, refreshed
+from scool_ppl.reproduce.render import clients_csv, document, head, main_table, refreshed
 from scool_ppl.reproduce.scales import SMOKE
 from scool_ppl.zoo import load_model
 
@@ -48,7 +49,8 @@ def record(mixed, trained, *, validation=None, losses=((1.0, 1.0), (1.0, 1.0))):
             for when, own, loss in zip(("mixed", "trained"), accuracies, losses, strict=True)
         }
 
-    return {"test": split((mixed, trained)), "validation": split(validation or (mixed, trained))}
+    both = {"test": split((mixed, trained)), "validation": split(validation or (mixed, trained))}
+    return {**both, "graph": {}, "history": {}}
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +126,29 @@ def test_the_choice_looks_at_validation_and_not_at_test(tmp_path):
     assert Results(experiment, store).chosen(COLUMN, SBM) == second
 
 
+def test_a_candidate_whose_score_is_no_number_is_not_chosen(tmp_path):
+    experiment, store = tiny(seeds=(0,)), Store(tmp_path / "s.json")
+    first, second = SBM.candidates
+    for choice, found in ((first, (None, None)), (second, (0.6, 0.6))):
+        store.put(experiment.cell(COLUMN, SBM, choice, 100), record(found, found))
+    assert Results(experiment, store).chosen(COLUMN, SBM) == second
+
+
+def test_a_network_whose_validation_loss_is_no_number_is_not_deployed(tmp_path):
+    experiment, store = tiny(methods=(LOCAL,), seeds=(0,)), Store(tmp_path / "s.json")
+    losses = ((None, None), (2.0, 2.0))
+    store.put(experiment.cell(COLUMN, LOCAL, {}, 0), record((0.1, 0.1), (0.6, 0.6), losses=losses))
+    assert Results(experiment, store).values(COLUMN, LOCAL, "accuracy") == [pytest.approx(0.6)]
+
+
+def test_a_cell_says_which_code_made_it(finished):
+    cells = finished.store.records
+    codes = {key: cell["code"] for key, cell in cells.items()}
+    assert len({code["library"] for code in codes.values()}) == 1
+    assert codes["tiny | local | seed 0"]["model"] == codes["tiny | local | seed 1"]["model"]
+    assert codes["tiny | local | seed 0"]["model"] != codes["tiny | scool_sbm | seed 100"]["model"]
+
+
 @pytest.mark.parametrize(("deployed", "expected"), [("mixed", 0.5), ("trained", 0.3), ("chosen", 0.7)])
 def test_the_network_that_counts(tmp_path, deployed, expected):
     method = Method("Local", "local", deployed=deployed)
@@ -172,6 +197,23 @@ def test_hostile_clients_are_attacked_by_and_left_out_of_the_numbers(tmp_path):
     assert results.store.get(plain) is None
 
 
+def test_a_damaged_cell_is_named(finished, tmp_path):
+    path = tmp_path / "tiny.json"
+    content = json.loads(finished.store.path.read_text())
+    del content["tiny | local | seed 1"]["test"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(RunError, match=r"tiny \| local \| seed 1. in tiny.json is damaged: it has no test"):
+        document(Results(finished.experiment, Store(path)))
+
+
+def test_a_cell_that_fails_is_named_and_the_others_stay(tmp_path):
+    broken = Method("broken", "scool_sbm", ({"n_eff": -1.0},))
+    store = Store(tmp_path / "s.json")
+    with pytest.raises(InputError, match=r"cell 'tiny \| scool_sbm n_eff=-1.0 \| seed 0'"):
+        reproduce(tiny(methods=(LOCAL, broken), seeds=(0,)), store, progress=False)
+    assert list(Store(store.path).records) == ["tiny | local | seed 0"]
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "{"])
 def test_a_damaged_store_is_refused_and_kept(tmp_path, content):
     path = tmp_path / "s.json"
@@ -199,6 +241,42 @@ def test_settings_are_part_of_a_choice_and_unknown_ones_are_named():
 def test_an_impossible_experiment_is_refused(changes):
     with pytest.raises(InputError, match="A tiny one"):
         tiny(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"measures": ("accurracy",)}, "did you mean 'accuracy'"),
+        ({"accuracy": "own"}, "unknown accuracy"),
+        ({"methods": (LOCAL._replace(deployed="mixd"),)}, "did you mean 'mixed'"),
+        ({"methods": (LOCAL._replace(candidates=()),)}, "'Local' in experiment 'A tiny one' has no candidates"),
+        ({"paper": {"local": {}}}, "did you mean 'Local'"),
+    ],
+)
+def test_names_are_checked_before_anything_runs(changes, words):
+    with pytest.raises(InputError, match=words):
+        tiny(**changes)
+
+
+def test_which_networks_count_is_said_once(tmp_path):
+    def said(*kinds):
+        methods = tuple(Method(kind, "local", deployed=kind) for kind in kinds)
+        experiment, store = tiny(methods=methods, seeds=(0,)), Store(tmp_path / "s.json")
+        cell = experiment.cell(COLUMN, methods[0], {}, 0)
+        store.put(cell, record((0.5, 0.5), (0.5, 0.5)) | _EXTRAS)
+        return document(Results(experiment, store)).partition("\n")[0]
+
+    assert "for the others" not in said("mixed", "trained")
+    assert "for the others" in said("mixed", "chosen")
+
+
+_EXTRAS = {"graph": {"l1": None, "ari": None}, "history": {"received": [0.0]}, "seconds": {"train": 0.0}}
+
+
+def test_styles_of_many_series_differ():
+    styles = [str(figures.style_of(place)) for place in range(21)]
+    assert len(set(styles)) == 21
+    assert [figures.style_of(place) for place in range(len(figures.STYLES))] == list(figures.STYLES)
 
 
 @pytest.mark.parametrize("name", experiment_names())
@@ -237,6 +315,21 @@ def test_every_experiment_can_be_built_at_every_scale(name, scale):
             )
 
 
+@pytest.mark.parametrize("scale", ["small", "paper"])
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_number_of_a_paper_has_its_place_in_the_table(name, scale, tmp_path):
+    experiment = load_experiment(name, scale)
+    results = Results(experiment, Store(tmp_path / "none.json"))
+    heads = {head(results, column, measure) for column in experiment.columns for measure in experiment.measures}
+    assert {label for row in experiment.paper.values() for label in row} <= heads
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_executors_are_not_chosen_by_the_clock(name):
+    for scale in SCALES:
+        assert "auto" not in {column.settings.executor for column in load_experiment(name, scale).columns}
+
+
 def _ring(size):
     import torch
 
@@ -253,10 +346,15 @@ def test_the_command_lists_experiments_and_refuses_unknown_ones(capsys, tmp_path
         main(["reproduce"])
     listing = capsys.readouterr().out
     assert all(name in listing for name in experiment_names())
+    document_without, faulty = tmp_path / "without.md", tmp_path / "faulty.py"
+    document_without.write_text("nothing")
+    faulty.write_text("def experiment(scale):\n    return 1 + 'one'\n")
     for arguments, words in (
         (["scool_tabel2"], "did you mean 'scool_table2'"),
         (["scool_table2", "--scale", "huge"], "unknown scale 'huge'"),
         (["scool_table2", "--jobs", "0"], "jobs is 0"),
+        (["scool_table2", "--document", str(document_without)], "has no section"),
+        ([str(faulty)], f"experiment of '{faulty}' failed: TypeError"),
     ):
         with pytest.raises(SystemExit) as end:
             main(["reproduce", *arguments, "--out", str(tmp_path / "out")])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.reproduce.experiment import SCALES, Experiment
-from scool_ppl.zoo import beside_package, load_python
+from scool_ppl.zoo import beside_package, load_python, user_code
 
 
 def experiments_folder() -> Path:
@@ -37,7 +37,9 @@ def load_experiment(name: str | os.PathLike[str], scale: str) -> Experiment:
     """The experiment at a scale."""
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
-    made = load_python(_path(os.fspath(name)), "experiment").experiment(scale)
+    module = load_python(_path(os.fspath(name)), "experiment")
+    with user_code(f"experiment of '{name}' failed"):
+        made = module.experiment(scale)
     if not isinstance(made, Experiment):
         raise InputError(f"experiment of '{name}' returned {type(made).__name__}, expected an Experiment")
     # Numbers of the papers stand beside runs on the papers' datasets only.

@@ -17,10 +17,12 @@ from scool_ppl.em import EM, EMInfo, EMState
 from scool_ppl.federation import Federation
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.hostile import HostileClients
+from scool_ppl.identity import file_sha256
 from scool_ppl.measured import threads
 from scool_ppl.records import Row, number, total_seconds, versions
 from scool_ppl.reproduce.experiment import Cell
 from scool_ppl.specs import load_federation
+from scool_ppl.zoo import model_path
 
 
 def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", download: bool = False) -> Row:
@@ -58,6 +60,7 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
         "seconds": total_seconds(fit.history),
         "data": _digest(federation),
         "versions": versions(),
+        "code": {"library": _library(), "model": file_sha256(model_path(cell.model))[:12]},
     }
 
 
@@ -138,6 +141,16 @@ def _curves(history: Sequence[Row]) -> Row:
                 value = value[step]
             curves[name].append(float(f"{value:.6g}") if isinstance(value, float) else value)
     return curves
+
+
+@lru_cache(maxsize=1)
+def _library() -> str:
+    """The beginning of a SHA-256 of the library's files: which code made the numbers, whatever its version says."""
+    folder, total = Path(__file__).resolve().parents[1], hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        if path.relative_to(folder).parts[0] not in ("_models", "_experiments"):
+            total.update(path.read_bytes())
+    return total.hexdigest()[:12]
 
 
 def _rounded(values: Tensor, digits: int) -> Any:

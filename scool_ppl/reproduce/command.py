@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from scool_ppl.errors import InputError
+from scool_ppl.errors import InputError, StoppedError
 from scool_ppl.graph_files import replacing
 from scool_ppl.reproduce.catalogue import experiment_names, experiment_title, load_experiment
 from scool_ppl.reproduce.experiment import SCALES
@@ -39,7 +39,7 @@ def reproduce(
 
     Cells that are stored already are kept: interrupt it and go on by the same command, delete a cell to run it again.
     """
-    console = Console()
+    console = Console(markup=False)  # labels may have brackets
     if name is None:
         table = Table("experiment", "what it is")
         for known in experiment_names():
@@ -53,16 +53,21 @@ def reproduce(
     except OSError as error:
         raise InputError(f"cannot make the folder '{out}': {error.strerror}; choose another --out") from error
     store = Store(out / f"{stem}.json")
-    results = fill(
-        experiment, store, data_root=data_root, device=device, download=download, jobs=jobs, progress=not quiet
-    )
+    if report is not None:
+        refreshed(_text(report), stem, "")  # refused now, not after the cells
+    try:
+        results = fill(
+            experiment, store, data_root=data_root, device=device, download=download, jobs=jobs, progress=not quiet
+        )
+    except KeyboardInterrupt:
+        raise StoppedError(f"interrupted; cells that are done are in {store.path}, the same command goes on") from None
     paths = save(results, out, stem)
     if report is not None:
         paths.append(renew(report, stem, document(results)))
     heads, rows = main_table(results)
     table = Table(title=experiment.title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for place, column in enumerate(heads):
-        table.add_column(column, justify="right" if place else "left", overflow="fold")
+        table.add_column(column, justify="right" if place else "left", overflow="fold", no_wrap=place == 0)
     for row in rows:
         table.add_row(*row)
     console.print(table)
@@ -72,13 +77,17 @@ def reproduce(
 
 def renew(path: Path, stem: str, section: str) -> Path:
     """Replace a section of a document by what the store says now."""
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise InputError(f"cannot read the document '{path}': {error.strerror}; check the path") from error
+    text = refreshed(_text(path), stem, section)
     with replacing(path) as temporary:
-        temporary.write_text(refreshed(text, stem, section))
+        temporary.write_text(text)
     return path
+
+
+def _text(document: Path) -> str:
+    try:
+        return document.read_text()
+    except OSError as error:
+        raise InputError(f"cannot read the document '{document}': {error.strerror}; check the path") from error
 
 
 def save(results: Results, out: Path, stem: str) -> list[Path]:

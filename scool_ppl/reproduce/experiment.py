@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.hostile import Attack
 from scool_ppl.records import Row
+from scool_ppl.reproduce.measures import MEASURES
 from scool_ppl.workflow import Settings
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from scool_ppl.reproduce.results import Results
 
 Deployed = Literal["chosen", "mixed", "trained"]
+Accuracy = Literal["accuracy", "task_accuracy"]
 SCALES = ("smoke", "small", "paper")
 
 
@@ -92,7 +94,7 @@ class Experiment:
     """A table or figure at one scale.
 
     paper: what the paper prints, row label -> column label -> text. measures: what is shown of each column, see
-    `results.MEASURES`. accuracy: over all classes, or "task_accuracy", over those that the client has.
+    `measures.MEASURES`. accuracy: over all classes, or "task_accuracy", over those that the client has.
     graphs: the rounds whose graphs are kept for the figures, in the cells of the first seed; predictions: are the
     clients' outputs on test data kept there, too? transposed: are methods the columns of the table?
     """
@@ -103,7 +105,7 @@ class Experiment:
     seeds: tuple[int, ...] = (0, 1, 2)
     tuning_seed: int = 100
     measures: tuple[str, ...] = ("accuracy",)
-    accuracy: Literal["accuracy", "task_accuracy"] = "accuracy"
+    accuracy: Accuracy = "accuracy"
     paper: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     graphs: tuple[int, ...] = ()
     predictions: bool = False
@@ -122,6 +124,25 @@ class Experiment:
                 f"experiment '{self.title}' has seeds {self.seeds} and tuning seed {self.tuning_seed}, expected at "
                 "least one seed and another for tuning"
             )
+        # Now, not when the table is drawn, hours later.
+        self._check_names()
+
+    def _check_names(self) -> None:
+        names = {
+            "measure": (self.measures, MEASURES),
+            "accuracy": ((self.accuracy,), get_args(Accuracy)),
+            "deployed networks": ([method.deployed for method in self.methods], get_args(Deployed)),
+            "row of the paper": (self.paper, [method.label for method in self.methods]),
+        }
+        for kind, (given, known) in names.items():
+            for name in given:
+                if name not in known:
+                    raise unknown(f"{kind} in experiment '{self.title}':", name, known)
+        for method in self.methods:
+            if not method.candidates:
+                raise InputError(
+                    f"'{method.label}' in experiment '{self.title}' has no candidates, expected one; use {{}}"
+                )
 
     def tuning(self) -> Iterator[Cell]:
         """The cells that only choose between candidates."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from scool_ppl.charts import draw_weights, draw_weights_over_rounds, new_figure
 from scool_ppl.errors import RunError
@@ -33,6 +34,16 @@ STYLES: tuple[tuple[str, LineStyle, str], ...] = (
 )
 """Colour, line and marker of the series: different in each, so that none is needed."""
 
+
+def style_of(place: int) -> tuple[str, LineStyle, str]:
+    """Style of the series at a place; where there are more series than styles, colours come again with other lines."""
+    count = len(STYLES)
+    again = place // count
+    return STYLES[place % count][0], STYLES[(place + again) % count][1], STYLES[(place + 2 * again) % count][2]
+
+
+_TRUTH: dict[str, Any] = {"color": "#7f7f7f", "linestyle": "-", "linewidth": 1.0, "zorder": 1}
+
 Series = Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]]
 """Label -> (places on the x axis, values by seed and place)."""
 
@@ -48,7 +59,8 @@ def panels(titles: Sequence[str], size: tuple[float, float] = (3.8, 3.1)) -> tup
 
 def draw_series(ax: Axes, series: Series, *, xlabel: str, ylabel: str) -> Axes:
     """Lines of means with bands of one standard deviation over the seeds, and a legend."""
-    for (label, (places, seeds)), (colour, line, marker) in zip(series.items(), STYLES, strict=False):
+    for place, (label, (places, seeds)) in enumerate(series.items()):
+        colour, line, marker = style_of(place)
         values = np.array(seeds, dtype=float)
         mean, spread = values.mean(0), values.std(0)
         every = max(1, len(places) // 8)
@@ -145,7 +157,8 @@ def weight_by_shared_classes(results: Results) -> Figure:
     experiment = results.experiment
     figure, axes = panels([column.label for column in experiment.columns])
     for ax, column in zip(axes, experiment.columns, strict=True):
-        for method, (colour, line, marker) in zip(experiment.methods, STYLES, strict=False):
+        for place, method in enumerate(experiment.methods):
+            colour, line, marker = style_of(place)
             kept = kept_graphs(results, column, method)
             classes = [set(own) for own in kept["classes"]]
             shared = torch.tensor([[len(one & other) for other in classes] for one in classes])
@@ -161,8 +174,11 @@ def weight_by_shared_classes(results: Results) -> Figure:
     return figure
 
 
-def fitted_curves(results: Results) -> Figure:
-    """Training data, and what the clients of each method predict (FedeRiCo, Fig. 1 left); a panel a method."""
+def fitted_curves(results: Results, truth: Callable[[Tensor], Tensor] | None = None) -> Figure:
+    """Training data, and what the clients of each method predict (FedeRiCo, Fig. 1 left); a panel a method.
+
+    truth: the curve without noise, y of x, drawn behind them.
+    """
     from matplotlib.lines import Line2D
 
     column = results.experiment.columns[0]
@@ -178,6 +194,10 @@ def fitted_curves(results: Results) -> Figure:
             ax.plot(np.ravel(kept["train_inputs"][client]), kept["train_targets"][client], linestyle="none", **style)
             order = np.argsort(np.ravel(inputs))
             ax.plot(np.ravel(inputs)[order], np.ravel(outputs)[order], color=colour, linestyle=line, linewidth=2.5)
+        if truth is not None:
+            seen = np.concatenate(kept["inputs"])
+            x = torch.linspace(float(seen.min()), float(seen.max()), 200)
+            ax.plot(x, truth(x), **_TRUTH)
         finished(ax, "x", "y")
         ax.sharey(axes[0])
         ax.label_outer()
@@ -186,7 +206,10 @@ def fitted_curves(results: Results) -> Figure:
     ]
     lines = [Line2D([], [], **mark) for mark in marks]
     labels = ["data and fit of even clients", "of odd clients"]
-    figure.legend(lines, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    if truth is not None:
+        lines.append(Line2D([], [], **_TRUTH))
+        labels.append("without noise")
+    figure.legend(lines, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return figure
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from scool_ppl.errors import InputError
+from scool_ppl.errors import InputError, RunError
 from scool_ppl.records import Row
 from scool_ppl.reproduce.cells import run_cell
 from scool_ppl.reproduce.experiment import Cell, Experiment
@@ -55,16 +55,31 @@ def _fill(cells: Iterable[Cell], store: Store, run: Runner, jobs: int, title: st
 def _run_all(cells: list[Cell], run: Runner, jobs: int) -> Iterator[tuple[Cell, Row]]:
     if jobs == 1 or len(cells) < 2:
         for cell in cells:
-            yield cell, run(cell)
+            with _named(cell):
+                record = run(cell)
+            yield cell, record
         return
     # Fresh processes: a fork of one that runs threads may hang.
     with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = {pool.submit(run, cell): cell for cell in cells}
         try:
             for done in as_completed(waiting):
-                yield waiting[done], done.result()
+                with _named(waiting[done]):
+                    record = done.result()
+                yield waiting[done], record
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _named(cell: Cell) -> Iterator[None]:
+    """Says which cell it was that failed."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"cell '{cell.key}': {error}") from error
+    except RunError as error:
+        raise RunError(f"cell '{cell.key}': {error}; the cells before it are stored") from error
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from statistics import fmean, stdev
 
 from scool_ppl.errors import InputError
 from scool_ppl.reproduce.experiment import Column, Method, described
-from scool_ppl.reproduce.results import MEASURES, Results
+from scool_ppl.reproduce.measures import MEASURES
+from scool_ppl.reproduce.results import Results
 
 DETAILS = ("worst10", "task", "gain", "harmed", "mixed", "trained", "l1", "trust", "received", "seconds")
 """What the second table shows."""
@@ -51,11 +52,14 @@ def refreshed(text: str, name: str, section: str) -> str:
 def training(column: Column) -> str:
     """How the clients of a column train, in words."""
     own = column.settings
-    steps = f"{own.local_steps} steps" if own.local_steps else f"{own.local_epochs} epochs"
+    if own.local_steps:
+        local = f"{own.local_steps} steps"
+    else:
+        epochs = f"{own.local_epochs} epoch{'s' if own.local_epochs != 1 else ''}"
+        local = f"{epochs} (the first {own.warmup_epochs} epochs)"
     network = own.network if own.width is None else f"{own.network} of width {own.width:g}"
     return (
-        f"{own.rounds} rounds of {steps} (the first {own.warmup_epochs} epochs), network {network}, SGD at "
-        f"{own.learning_rate:g}, batches of {own.batch_size}"
+        f"{own.rounds} rounds of {local}, network {network}, SGD at {own.learning_rate:g}, batches of {own.batch_size}"
     )
 
 
@@ -157,9 +161,10 @@ def _counted(results: Results) -> str:
     kinds = list(dict.fromkeys(method.deployed for method in methods))
     if len(kinds) == 1:
         return f"counted are {_DEPLOYED[kinds[0]]}."
-    rest = [
+    named = [
         f"{_DEPLOYED[kind]} ({', '.join(method.label for method in methods if method.deployed == kind)})"
         for kind in kinds
         if kind != "chosen"
     ]
-    return f"counted are {', '.join(rest)}; for the others, {_DEPLOYED['chosen']}."
+    others = f"; for the others, {_DEPLOYED['chosen']}" if "chosen" in kinds else ""
+    return f"counted are {', '.join(named)}{others}."

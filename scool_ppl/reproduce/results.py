@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor
@@ -13,37 +13,6 @@ from scool_ppl.errors import RunError
 from scool_ppl.records import Row, against_local
 from scool_ppl.reproduce.experiment import Cell, Column, Deployed, Experiment, Method
 from scool_ppl.reproduce.store import Store
-
-
-class Measure(NamedTuple):
-    """A number of a table: how it is called and by what it is multiplied and rounded to be printed."""
-
-    title: str
-    scale: float = 100.0
-    digits: int = 1
-    signed: bool = False
-
-
-MEASURES: dict[str, Measure] = {
-    "accuracy": Measure("accuracy, %"),
-    "std": Measure("std over clients, %"),
-    "worst10": Measure("worst 10 %, %"),
-    "worst20": Measure("worst 20 %, %"),
-    "gain": Measure("gain over local, %", signed=True),
-    "harmed": Measure("clients harmed, %", digits=0),
-    "improved": Measure("clients improved, %", digits=0),
-    "task": Measure("on own classes, %"),
-    "mixed": Measure("after mixing, %"),
-    "trained": Measure("after local training, %"),
-    "loss": Measure("loss", 1.0, 3),
-    "perplexity": Measure("perplexity", 1.0, 2),
-    "r2": Measure("R2", 1.0, 3),
-    "l1": Measure("graph L1", 1.0, 2),
-    "ari": Measure("blocks ARI", 1.0, 2),
-    "trust": Measure("weight of the hostile / of the honest", 1.0, 2),
-    "received": Measure("MB received a round", 1e-6, 2),
-    "seconds": Measure("seconds", 1.0, 0),
-}
 
 
 class Results:
@@ -60,7 +29,8 @@ class Results:
             self.experiment.cell(column, method, choice, self.experiment.tuning_seed) for choice in method.candidates
         ]
         scores = [self.validated(method, self.record(cell)) for cell in tried]
-        return method.candidates[max(range(len(scores)), key=lambda i: scores[i])]
+        # Not a number is no score: max would keep it if it came first.
+        return method.candidates[max(range(len(scores)), key=lambda i: (not math.isnan(scores[i]), scores[i]))]
 
     def validated(self, method: Method, record: Row) -> float:
         """Mean validation accuracy of the networks that count; what they do on test data is not looked at."""
@@ -73,6 +43,13 @@ class Results:
         record = self.store.get(cell)
         if record is None:
             raise RunError(f"cell '{cell.key}' is missing in {self.store.path.name}; run `scool reproduce` to fill it")
+        tuning = cell.seed == self.experiment.tuning_seed
+        for name in ("validation",) if tuning else ("test", "validation", "graph", "history"):
+            if name not in record:
+                raise RunError(
+                    f"cell '{cell.key}' in {self.store.path.name} is damaged: it has no {name}; delete the cell and run "
+                    "`scool reproduce` again"
+                )
         return record
 
     def records(self, column: Column, method: Method) -> list[Row]:
@@ -125,7 +102,7 @@ class Results:
         if method.deployed == "trained":
             return trained
         before, after = (_tensor(record["validation"][when]["loss"]) for when in ("mixed", "trained"))
-        return torch.where(after < before, trained, mixed)
+        return torch.where(after.nan_to_num(torch.inf) < before.nan_to_num(torch.inf), trained, mixed)
 
 
 def _tensor(values: Sequence[Any]) -> Tensor:
