@@ -1,8 +1,13 @@
-"""CoBo, Table 2: cross-silo clients with permuted labels, cross-device clients with disjoint classes."""
+"""CoBo, Table 2: cross-silo clients with permuted labels, cross-device clients with disjoint classes.
+
+Not as in the paper at scale `paper`: the graph moves once in 400 or 200 steps, not at every step for some pairs; cross-silo
+clients have an eighth of the images each, in the paper half of them, the same in every group; IFCA and FC are left out.
+"""
+
+from dataclasses import replace
 
 from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import SMALL_CNN, SMALL_MLP, SMOKE
-from scool_ppl.workflow import Settings
+from scool_ppl.reproduce.scales import PAPER_RESNET, SMALL_CNN, SMALL_MLP, SMOKE, as_printed
 
 RATES = ({"--learning-rate": 0.02}, {"--learning-rate": 0.05}, {"--learning-rate": 0.1})
 METHODS = (
@@ -24,7 +29,7 @@ PAPER = {
         None,
         "75.4 ± 0.2",
     ),
-    "cross-silo, clients improved, %": (None, "0", "100", "100", "100", None, "100"),
+    "cross-silo, clients improved, %": (None, "0", "0", "100", "100", None, "100"),
     "cross-device, accuracy, %": (
         "54.9 ± 0.1",
         "53.9 ± 0.1",
@@ -36,6 +41,8 @@ PAPER = {
     ),
     "cross-device, clients improved, %": (None, "29", "94", "100", "100", None, "100"),
 }
+"""By row; that fine-tuning improves no cross-silo client is what our copy of the paper prints, against its own accuracy."""
+PRINTED = {"Ditto": {"strength": 1.0, "--learning-rate": 0.1}}
 
 
 def experiment(scale: str) -> Experiment:
@@ -47,8 +54,8 @@ def experiment(scale: str) -> Experiment:
             ("mnist", "clients=20,groups=5,train=50,test=1000", SMALL_MLP),
         ),
         paper=(
-            ("cifar10", "clients=8,groups=4", Settings(rounds=100, network="resnet9", batch_size=128)),
-            ("cifar100", "clients=80", Settings(rounds=100, network="resnet9", batch_size=128)),
+            ("cifar100", "clients=8,groups=4", PAPER_RESNET),
+            ("cifar100", "clients=80,groups=10", replace(PAPER_RESNET, local_steps=200)),
         ),
     )
     rows = [method.label for method in METHODS]
@@ -58,7 +65,7 @@ def experiment(scale: str) -> Experiment:
             Column("cross-silo", "permuted:{}:{}".format(*silo), silo[2]),
             Column("cross-device", "disjoint:{}:{}".format(*device), device[2]),
         ),
-        methods=METHODS,
+        methods=at_scale(scale, smoke=METHODS, small=METHODS, paper=as_printed(METHODS, PRINTED)),
         measures=("accuracy", "improved"),
         seeds=at_scale(scale, smoke=(0,), small=(0, 1, 2), paper=(0, 1, 2)),
         paper={

@@ -1,8 +1,10 @@
-"""FedeRiCo, Figure 3: the weights of one client over the rounds."""
+"""FedeRiCo, Figure 3: the weights of one client over the rounds.
+
+Four distributions of CIFAR-100 at scale `paper`, as there; what else differs, see `federico_table1.py`.
+"""
 
 from scool_ppl.reproduce import Column, Experiment, Method, at_scale, figures
-from scool_ppl.reproduce.scales import SMALL_MLP, SMOKE
-from scool_ppl.workflow import Settings
+from scool_ppl.reproduce.scales import PAPER_FEDERICO, SMALL_MLP, SMOKE
 
 METHODS = (
     Method("FedeRiCo", "federico"),
@@ -12,15 +14,21 @@ METHODS = (
 
 
 def experiment(scale: str) -> Experiment:
-    dataset, size, settings = at_scale(
+    dataset, groups, classes, size, settings = at_scale(
         scale,
-        smoke=("digits", "train=40", SMOKE),
-        small=("mnist", "train=50,test=1000", SMALL_MLP),
-        paper=("cifar10", "train=625", Settings(rounds=150, local_epochs=1, warmup_epochs=1, batch_size=50)),
+        smoke=("digits", 2, 5, "train=40", SMOKE),
+        small=("mnist", 2, 5, "train=50,test=1000", SMALL_MLP),
+        paper=("cifar100", 4, 25, "train=937", PAPER_FEDERICO),
     )
     return Experiment(
         title="FedeRiCo, Figure 3: the weights of one client over the rounds",
-        columns=(Column("2 distributions", f"groups:{dataset}:clients=8,groups=2,classes=5,{size}", settings),),
+        columns=(
+            Column(
+                f"{groups} distributions",
+                f"groups:{dataset}:clients=8,groups={groups},classes={classes},{size}",
+                settings,
+            ),
+        ),
         methods=METHODS,
         seeds=at_scale(scale, smoke=(0,), small=(0, 1, 2), paper=(0, 1, 2)),
         graphs=tuple(range(1, settings.rounds + 1)),

@@ -1,10 +1,14 @@
-"""FedeRiCo, Table 1: accuracy with 2, 3 and 4 data distributions of disjoint classes."""
+"""FedeRiCo, Table 1: accuracy with 2, 3 and 4 data distributions of disjoint classes.
+
+Not as in the paper at scale `paper`: SGD, whose rate is chosen for some, for Adam at 0.01; the two-layer CNN for a CNN of
+three layers and a ResNet-18, an MLP of 64 units for one of 1000 and 200; held-out images of the dataset for a fifth of a
+client's own; FedFomo with one local epoch on CIFAR-100 for five; 15 seeds everywhere, in the paper 15, 3 and 3.
+"""
 
 from dataclasses import replace
 
 from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import SMALL_CNN, SMOKE
-from scool_ppl.workflow import Settings
+from scool_ppl.reproduce.scales import PAPER_FEDERICO, SMALL_CNN, SMOKE
 
 RATES = ({"--learning-rate": 0.02}, {"--learning-rate": 0.05}, {"--learning-rate": 0.1})
 METHODS = (
@@ -34,15 +38,14 @@ OFFICE_HOME = "features:office-home.npz"
 
 
 def experiment(scale: str) -> Experiment:
-    once = Settings(rounds=150, local_epochs=1, warmup_epochs=1, batch_size=50)
     datasets = at_scale(
         scale,
         smoke={"": ("digits", 10, 8, "train=40", SMOKE)},
         small={"": ("cifar10", 10, 8, "train=200,test=1000", SMALL_CNN)},
         paper={
-            "": ("cifar10", 10, 8, "train=625", once),
-            "CIFAR-100, ": ("cifar100", 100, 8, "train=900", once),
-            "Office-Home, ": (OFFICE_HOME, 65, 10, "train=none", replace(once, rounds=400, batch_size=100)),
+            "": ("cifar10", 10, 8, "train=625", PAPER_FEDERICO),
+            "CIFAR-100, ": ("cifar100", 100, 8, "train=937", PAPER_FEDERICO),
+            "Office-Home, ": (OFFICE_HOME, 65, 10, "train=none", replace(PAPER_FEDERICO, rounds=400, batch_size=100)),
         },
     )
     columns = [

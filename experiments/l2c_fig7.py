@@ -1,8 +1,7 @@
 """L2C, Figure 7: mixing weights against the number of classes that two clients share."""
 
 from scool_ppl.reproduce import Column, Experiment, Method, at_scale, figures
-from scool_ppl.reproduce.scales import SMALL_MLP, SMOKE
-from scool_ppl.workflow import Settings
+from scool_ppl.reproduce.scales import PAPER_CNN, SMALL_MLP, SMOKE, as_printed
 
 METHODS = (
     Method("L2C", "l2c"),
@@ -10,6 +9,8 @@ METHODS = (
     Method("SCooL-SBM", "scool_sbm"),
     Method("SCooL-attention", "scool_attention"),
 )
+PRINTED = {method.label: {"keep": 10} for method in METHODS}
+"""After ten rounds a tenth of the peers stays."""
 
 
 def experiment(scale: str) -> Experiment:
@@ -17,12 +18,12 @@ def experiment(scale: str) -> Experiment:
         scale,
         smoke=("digits", "clients=10,train=30,classes=5", SMOKE),
         small=("mnist", "clients=20,train=100,test=1000,classes=5", SMALL_MLP),
-        paper=("cifar100", "clients=100,classes=10", Settings(rounds=100, warmup_epochs=5, learning_rate=0.01)),
+        paper=("cifar100", "clients=100,classes=10", PAPER_CNN),
     )
     return Experiment(
         title="L2C, Figure 7: mixing weights against shared classes",
         columns=(Column(dataset, f"pathological:{dataset}:{size}", settings),),
-        methods=METHODS,
+        methods=at_scale(scale, smoke=METHODS, small=METHODS, paper=as_printed(METHODS, PRINTED)),
         seeds=at_scale(scale, smoke=(0,), small=(0, 1, 2), paper=(0, 1, 2, 3, 4)),
         graphs=(settings.rounds,),
         figures=lambda results: {"shared": figures.weight_by_shared_classes(results)},

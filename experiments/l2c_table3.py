@@ -1,8 +1,7 @@
 """L2C, Table 3: fairness, the spread of accuracy over the clients."""
 
 from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import SMALL_CNN, SMOKE
-from scool_ppl.workflow import Settings
+from scool_ppl.reproduce.scales import PAPER_CNN, SMALL_CNN, SMOKE, as_printed
 
 METHODS = (
     Method("Local SGD only", "local"),
@@ -11,6 +10,8 @@ METHODS = (
     Method("meta-L2C", "meta_l2c"),
     Method("SCooL-SBM", "scool_sbm"),
 )
+PRINTED = {"FOMO": {"count": 10}, **{label: {"keep": 10} for label in ("L2C", "meta-L2C", "SCooL-SBM")}}
+"""Everybody learns from a tenth; L2C drops the others after ten rounds."""
 PAPER = {
     "Local SGD only": ("87.50 ± 1.37", "77.35 ± 2.59", "81.59 ± 10.03", "8.14 ± 5.61"),
     "FOMO": ("88.72 ± 0.29", "78.80 ± 10.00", "85.20 ± 4.96", "9.02 ± 5.72"),
@@ -30,12 +31,14 @@ def experiment(scale: str) -> Experiment:
         scale,
         smoke=("digits", "clients=10,train=30", SMOKE),
         small=("cifar10", "clients=20,train=100,test=1000", SMALL_CNN),
-        paper=("cifar10", "clients=100", Settings(rounds=100, warmup_epochs=5, learning_rate=0.01)),
+        paper=("cifar10", "clients=100", PAPER_CNN),
     )
     return Experiment(
         title="L2C, Table 3: spread of accuracy over the clients",
         columns=(Column(dataset, f"pathological:{dataset}:{size},classes=2", settings),),
-        methods=METHODS,
+        methods=at_scale(
+            scale, smoke=METHODS, small=METHODS, paper=as_printed(METHODS, PRINTED, rates=(0.01, 0.05, 0.1))
+        ),
         measures=tuple(MEASURES),
         seeds=at_scale(scale, smoke=(0,), small=(0, 1, 2), paper=(0, 1, 2, 3, 4)),
         paper={label: dict(zip(MEASURES.values(), texts, strict=True)) for label, texts in PAPER.items()},

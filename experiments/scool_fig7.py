@@ -1,8 +1,7 @@
 """SCooL, Figure 7: accuracy when every client communicates with 2, 5, 8 or 10 % of the others."""
 
 from scool_ppl.reproduce import Column, Experiment, Method, at_scale, figures
-from scool_ppl.reproduce.scales import SMALL_MLP, SMOKE
-from scool_ppl.workflow import Settings
+from scool_ppl.reproduce.scales import PAPER_CNN, SMALL_MLP, SMOKE
 
 BUDGETS = (2, 5, 8, 10)
 
@@ -29,7 +28,7 @@ def experiment(scale: str) -> Experiment:
         scale,
         smoke=("digits", 20, "train=20", SMOKE, 1),
         small=("mnist", 50, "train=50,test=1000", SMALL_MLP, 10),
-        paper=("cifar10", 100, "train=none", Settings(rounds=100, warmup_epochs=5, learning_rate=0.01), 10),
+        paper=("cifar10", 100, "train=none", PAPER_CNN, 10),
     )
     size = f"clients={clients},{train}"
     return Experiment(
