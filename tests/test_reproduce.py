@@ -10,9 +10,11 @@ import statistics
 from pathlib import Path
 
 import pytest
+import torch
 
 from scool_ppl.cli import main
 from scool_ppl.errors import InputError, RunError
+from scool_ppl.own_data import Arrays
 from scool_ppl.reproduce import (
     SCALES,
     Column,
@@ -29,6 +31,7 @@ from scool_ppl.reproduce import (
 from scool_ppl.reproduce.cells import run_cell
 from scool_ppl.reproduce.render import clients_csv, document, head, main_table, refreshed
 from scool_ppl.reproduce.scales import SMOKE
+from scool_ppl.specs import load_federation
 from scool_ppl.zoo import load_model
 
 COLUMN = Column("tiny", "permuted:digits:clients=4,groups=2,train=20", SMOKE)
@@ -206,6 +209,17 @@ def test_a_damaged_cell_is_named(finished, tmp_path):
         document(Results(finished.experiment, Store(path)))
 
 
+def test_an_interrupted_experiment_says_where_its_cells_are(tmp_path, monkeypatch, capsys):
+    def stop(cell, **_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scool_ppl.reproduce.grid.run_cell", stop)
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", "scool_fig6", "--out", str(tmp_path), "--quiet"])
+    assert end.value.code == 130
+    assert f"{tmp_path / 'scool_fig6-smoke.json'}, the same command goes on" in capsys.readouterr().err
+
+
 def test_a_cell_that_fails_is_named_and_the_others_stay(tmp_path):
     broken = Method("broken", "scool_sbm", ({"n_eff": -1.0},))
     store = Store(tmp_path / "s.json")
@@ -270,7 +284,22 @@ def test_which_networks_count_is_said_once(tmp_path):
     assert "for the others" in said("mixed", "chosen")
 
 
-_EXTRAS = {"graph": {"l1": None, "ari": None}, "history": {"received": [0.0]}, "seconds": {"train": 0.0}}
+_EXTRAS = {"graph": {"l1": None, "auc": None, "ari": None}, "history": {"received": [0.0]}, "seconds": {"train": 0.0}}
+
+
+def test_legends_cover_nothing():
+    figure, axes = figures.panels(["left", "right"])
+    for ax in axes:
+        series = {f"method number {place}": ([1, 2], [[place, place]]) for place in range(9)}
+        figures.draw_series(ax, series, xlabel="round", ylabel="accuracy, %")
+    figures.with_legend(figure).draw_without_rendering()
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(series)
+    inside = figure.bbox
+    for box in (legend.get_window_extent(), *(ax.get_tightbbox() for ax in axes)):
+        assert inside.x0 <= box.x0 < box.x1 <= inside.x1
+        assert inside.y0 <= box.y0 < box.y1 <= inside.y1
+    assert all(legend.get_window_extent().y1 <= ax.get_tightbbox().y0 for ax in axes)
 
 
 def test_styles_of_many_series_differ():
@@ -324,6 +353,32 @@ def test_every_number_of_a_paper_has_its_place_in_the_table(name, scale, tmp_pat
     assert {label for row in experiment.paper.values() for label in row} <= heads
 
 
+def stand_in(dataset, *_, **__):
+    """Labels as in the named dataset, small noise for images."""
+    classes, train, test = {"mnist": (10, 60_000, 10_000), "cifar10": (10, 50_000, 10_000)}.get(
+        dataset, (100, 50_000, 10_000)
+    )
+    random = torch.Generator().manual_seed(0)
+    parts = [(torch.rand(size, 1, 2, 2, generator=random), torch.arange(size) % classes) for size in (train, test)]
+    return Arrays(*parts[0], *parts[1], classes)
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_federations_of_the_papers_sizes_can_be_dealt(name, monkeypatch):
+    monkeypatch.setattr("scool_ppl.specs.load_dataset", stand_in)
+    for column in load_experiment(name, "paper").columns:
+        if "features:" not in column.federation:
+            found = load_federation(column.federation)
+            assert all(len(rows) for rows in (*found.train, *found.validation, *found.test))
+
+
+def test_cobos_cross_device_groups_are_the_papers(monkeypatch):
+    monkeypatch.setattr("scool_ppl.specs.load_dataset", stand_in)
+    device = load_experiment("cobo_table2", "paper").columns[1]
+    groups = load_federation(device.federation).groups
+    assert sorted(groups.count(group) for group in set(groups)) == [6, 6, 7, 7, 8, 8, 9, 9, 10, 10]
+
+
 @pytest.mark.parametrize("name", experiment_names())
 def test_executors_are_not_chosen_by_the_clock(name):
     for scale in SCALES:
@@ -331,8 +386,6 @@ def test_executors_are_not_chosen_by_the_clock(name):
 
 
 def _ring(size):
-    import torch
-
     return torch.eye(size).roll(1, 0)
 
 

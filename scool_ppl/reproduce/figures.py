@@ -58,7 +58,7 @@ def panels(titles: Sequence[str], size: tuple[float, float] = (3.8, 3.1)) -> tup
 
 
 def draw_series(ax: Axes, series: Series, *, xlabel: str, ylabel: str) -> Axes:
-    """Lines of means with bands of one standard deviation over the seeds, and a legend."""
+    """Lines of means with bands of one standard deviation over the seeds."""
     for place, (label, (places, seeds)) in enumerate(series.items()):
         colour, line, marker = style_of(place)
         values = np.array(seeds, dtype=float)
@@ -70,16 +70,30 @@ def draw_series(ax: Axes, series: Series, *, xlabel: str, ylabel: str) -> Axes:
 
 
 def finished(ax: Axes, xlabel: str, ylabel: str) -> Axes:
-    """Labels, a grid, whole numbers on the x axis, and the legend below, where it covers nothing."""
+    """Labels, a grid, and whole numbers on the x axis."""
     from matplotlib.ticker import MaxNLocator
 
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.grid(alpha=0.3, linewidth=0.5)
     ax.spines[["top", "right"]].set_visible(False)
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=8, frameon=False)
     return ax
+
+
+def with_legend(figure: Figure, more: Mapping[str, Any] | None = None) -> Figure:
+    """One legend for all panels below them, in a strip that is added to the figure. more: label -> what is drawn."""
+    known = dict(more or {})
+    for ax in figure.axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            known.setdefault(label, handle)
+    if known:
+        longest = max(len(label) for label in known)
+        columns = max(1, min(len(known), int(figure.get_figwidth() / (0.6 + 0.075 * longest))))
+        figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(known) // columns))
+        figure.legend(
+            known.values(), known.keys(), loc="outside lower center", ncols=columns, fontsize=8, frameon=False
+        )
+    return figure
 
 
 def curves(results: Results, name: str, ylabel: str, methods: Sequence[Method] | None = None) -> Figure:
@@ -93,7 +107,7 @@ def curves(results: Results, name: str, ylabel: str, methods: Sequence[Method] |
             if None not in histories[0][name]:
                 series[method.label] = (histories[0]["round"], [history[name] for history in histories])
         draw_series(ax, series, xlabel="round", ylabel=ylabel)
-    return figure
+    return with_legend(figure)
 
 
 def against(results: Results, place: Callable[[Method], tuple[str, float]], xlabel: str, ylabel: str) -> Figure:
@@ -111,7 +125,7 @@ def against(results: Results, place: Callable[[Method], tuple[str, float]], xlab
         }
         draw_series(ax, series, xlabel=xlabel, ylabel=ylabel)
         ax.set_xticks(sorted({x for at in points.values() for x in at}))
-    return figure
+    return with_legend(figure)
 
 
 def weights_over_rounds(results: Results) -> dict[str, Figure]:
@@ -149,7 +163,7 @@ def weights_of_client(results: Results, client: int = 0) -> Figure:
                 list(found), rows[:, sender], color=colour, linestyle=line, marker=marker, markersize=3, label=label
             )
         finished(ax, "round", f"weights of client {client}")
-    return figure
+    return with_legend(figure)
 
 
 def weight_by_shared_classes(results: Results) -> Figure:
@@ -171,7 +185,7 @@ def weight_by_shared_classes(results: Results) -> Figure:
             style: dict[str, Any] = {"color": colour, "linestyle": line, "marker": marker, "markersize": 5}
             ax.errorbar(numbers, mean, spread, label=method.label, capsize=3, **style)
         finished(ax, "classes that two clients share", "cooperation weight")
-    return figure
+    return with_legend(figure)
 
 
 def fitted_curves(results: Results, truth: Callable[[Tensor], Tensor] | None = None) -> Figure:
@@ -204,13 +218,11 @@ def fitted_curves(results: Results, truth: Callable[[Tensor], Tensor] | None = N
     marks: list[dict[str, Any]] = [
         {"color": c, "linestyle": dash, "marker": m, "markersize": 4} for c, dash, m in STYLES[:2]
     ]
-    lines = [Line2D([], [], **mark) for mark in marks]
-    labels = ["data and fit of even clients", "of odd clients"]
+    labels = ("data and fit of even clients", "of odd clients")
+    drawn = {label: Line2D([], [], **mark) for label, mark in zip(labels, marks, strict=True)}
     if truth is not None:
-        lines.append(Line2D([], [], **_TRUTH))
-        labels.append("without noise")
-    figure.legend(lines, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-    return figure
+        drawn["without noise"] = Line2D([], [], **_TRUTH)
+    return with_legend(figure, drawn)
 
 
 def client_order(results: Results, label: str) -> Figure:

@@ -29,6 +29,7 @@ MEASURES: dict[str, Measure] = {
     "perplexity": Measure("perplexity", 1.0, 2),
     "r2": Measure("R2", 1.0, 3),
     "l1": Measure("graph L1", 1.0, 2),
+    "auc": Measure("edges AUC", 1.0, 2),
     "ari": Measure("blocks ARI", 1.0, 2),
     "trust": Measure("weight of the hostile / of the honest", 1.0, 2),
     "received": Measure("MB received a round", 1e-6, 2),

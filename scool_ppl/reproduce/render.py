@@ -13,7 +13,10 @@ from scool_ppl.reproduce.experiment import Column, Method, described
 from scool_ppl.reproduce.measures import MEASURES
 from scool_ppl.reproduce.results import Results
 
-DETAILS = ("worst10", "task", "gain", "harmed", "mixed", "trained", "l1", "trust", "received", "seconds")
+DETAILS = (
+    *("std", "worst10", "task", "gain", "harmed", "mixed", "trained"),
+    *("l1", "auc", "ari", "trust", "received", "seconds"),
+)
 """What the second table shows."""
 
 _DEPLOYED = {
@@ -93,10 +96,12 @@ def head(results: Results, column: Column, measure: str) -> str:
 
 
 def details(results: Results, column: Column) -> str:
-    """What else is known of a column's rows; measures that nobody has are left out."""
+    """What else is known of a column's rows; without measures that nobody has, or that only repeat the accuracy."""
     methods = results.experiment.methods
     shown = {m: [cell(results, column, method, m) for method in methods] for m in DETAILS}
     shown = {m: texts for m, texts in shown.items() if set(texts) != {"-"}}
+    if shown["task"] == [cell(results, column, method, "accuracy") for method in methods]:
+        del shown["task"]
     rows = [[method.label, *(texts[i] for texts in shown.values())] for i, method in enumerate(methods)]
     return markdown(["method", *(MEASURES[measure].title for measure in shown)], rows)
 

@@ -65,7 +65,7 @@ class Results:
 
     def values(self, column: Column, method: Method, measure: str) -> list[float] | None:
         """A measure, one number a seed; None where it is undefined."""
-        if measure in ("l1", "ari"):
+        if measure in ("l1", "auc", "ari"):
             found = [record["graph"][measure] for record in self.records(column, method)]
             return None if None in found else found
         if measure == "trust":
