@@ -24,8 +24,8 @@ from scool_ppl.reproduce import (
     Store,
     experiment_names,
     experiment_title,
-    figures,
     load_experiment,
+    panels,
     reproduce,
 )
 from scool_ppl.reproduce.cells import run_cell
@@ -200,6 +200,15 @@ def test_hostile_clients_are_attacked_by_and_left_out_of_the_numbers(tmp_path):
     assert results.store.get(plain) is None
 
 
+def test_two_commands_keep_each_others_cells(tmp_path):
+    experiment = tiny()
+    one, other = (Store(tmp_path / "s.json") for _ in range(2))
+    first, second = (experiment.cell(COLUMN, LOCAL, {}, seed) for seed in (0, 1))
+    one.put(first, record((0.1, 0.1), (0.1, 0.1)))
+    other.put(second, record((0.2, 0.2), (0.2, 0.2)))
+    assert set(Store(one.path).records) == {first.key, second.key}
+
+
 def test_a_damaged_cell_is_named(finished, tmp_path):
     path = tmp_path / "tiny.json"
     content = json.loads(finished.store.path.read_text())
@@ -288,11 +297,11 @@ _EXTRAS = {"graph": {"l1": None, "auc": None, "ari": None}, "history": {"receive
 
 
 def test_legends_cover_nothing():
-    figure, axes = figures.panels(["left", "right"])
+    figure, axes = panels.panels(["left", "right"])
     for ax in axes:
         series = {f"method number {place}": ([1, 2], [[place, place]]) for place in range(9)}
-        figures.draw_series(ax, series, xlabel="round", ylabel="accuracy, %")
-    figures.with_legend(figure).draw_without_rendering()
+        panels.draw_series(ax, series, xlabel="round", ylabel="accuracy, %")
+    panels.with_legend(figure).draw_without_rendering()
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == list(series)
     inside = figure.bbox
@@ -303,9 +312,9 @@ def test_legends_cover_nothing():
 
 
 def test_styles_of_many_series_differ():
-    styles = [str(figures.style_of(place)) for place in range(21)]
+    styles = [str(panels.style_of(place)) for place in range(21)]
     assert len(set(styles)) == 21
-    assert [figures.style_of(place) for place in range(len(figures.STYLES))] == list(figures.STYLES)
+    assert [panels.style_of(place) for place in range(len(panels.STYLES))] == list(panels.STYLES)
 
 
 @pytest.mark.parametrize("name", experiment_names())

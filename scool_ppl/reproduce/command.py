@@ -41,10 +41,7 @@ def reproduce(
     """
     console = Console(markup=False)  # labels may have brackets
     if name is None:
-        table = Table("experiment", "what it is")
-        for known in experiment_names():
-            table.add_row(known, experiment_title(known))
-        console.print(table)
+        console.print(_listing())
         return
     experiment = load_experiment(name, scale)
     stem = f"{Path(name).stem}-{scale}"
@@ -64,15 +61,26 @@ def reproduce(
     paths = save(results, out, stem)
     if report is not None:
         paths.append(renew(report, stem, document(results)))
+    console.print(_table(results))
+    for path in [store.path, *paths]:
+        console.print(f"{path}", highlight=False, soft_wrap=True)
+
+
+def _listing() -> Table:
+    table = Table("experiment", "what it is")
+    for known in experiment_names():
+        table.add_row(known, experiment_title(known))
+    return table
+
+
+def _table(results: Results) -> Table:
     heads, rows = main_table(results)
-    table = Table(title=experiment.title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(title=results.experiment.title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for place, column in enumerate(heads):
         table.add_column(column, justify="right" if place else "left", overflow="fold", no_wrap=place == 0)
     for row in rows:
         table.add_row(*row)
-    console.print(table)
-    for path in [store.path, *paths]:
-        console.print(f"{path}", highlight=False, soft_wrap=True)
+    return table
 
 
 def renew(path: Path, stem: str, section: str) -> Path:

@@ -1,8 +1,8 @@
-"""Figures of experiments, as in the papers, from the result store; readable in grey and for the colour-blind."""
+"""Figures of experiments, as in the papers, from the result store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,85 +15,13 @@ from scool_ppl.graph import CooperationGraph
 from scool_ppl.peers import Peers
 from scool_ppl.records import Row
 from scool_ppl.reproduce.experiment import Column, Method
+from scool_ppl.reproduce.panels import STYLES, draw_series, finished, panels, style_of, with_legend
 from scool_ppl.reproduce.results import Results
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LineStyle = str | tuple[int, tuple[int, ...]]
-
-STYLES: tuple[tuple[str, LineStyle, str], ...] = (
-    ("#0072b2", "-", "o"),
-    ("#d55e00", "--", "s"),
-    ("#000000", ":", "^"),
-    ("#009e73", "-.", "D"),
-    ("#cc79a7", (0, (5, 1, 1, 1)), "v"),
-    ("#56b4e9", (0, (1, 1)), "P"),
-    ("#e69f00", (0, (8, 2)), "X"),
-)
-"""Colour, line and marker of the series: different in each, so that none is needed."""
-
-
-def style_of(place: int) -> tuple[str, LineStyle, str]:
-    """Style of the series at a place; where there are more series than styles, colours come again with other lines."""
-    count = len(STYLES)
-    again = place // count
-    return STYLES[place % count][0], STYLES[(place + again) % count][1], STYLES[(place + 2 * again) % count][2]
-
-
 _TRUTH: dict[str, Any] = {"color": "#7f7f7f", "linestyle": "-", "linewidth": 1.0, "zorder": 1}
-
-Series = Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]]
-"""Label -> (places on the x axis, values by seed and place)."""
-
-
-def panels(titles: Sequence[str], size: tuple[float, float] = (3.8, 3.1)) -> tuple[Figure, list[Axes]]:
-    """A row of axes with titles."""
-    figure = new_figure((size[0] * len(titles), size[1]))
-    axes = list(figure.subplots(1, len(titles), squeeze=False)[0])
-    for ax, title in zip(axes, titles, strict=True):
-        ax.set_title(title, fontsize=10)
-    return figure, axes
-
-
-def draw_series(ax: Axes, series: Series, *, xlabel: str, ylabel: str) -> Axes:
-    """Lines of means with bands of one standard deviation over the seeds."""
-    for place, (label, (places, seeds)) in enumerate(series.items()):
-        colour, line, marker = style_of(place)
-        values = np.array(seeds, dtype=float)
-        mean, spread = values.mean(0), values.std(0)
-        every = max(1, len(places) // 8)
-        ax.plot(places, mean, color=colour, linestyle=line, marker=marker, markevery=every, markersize=5, label=label)
-        ax.fill_between(places, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
-    return finished(ax, xlabel, ylabel)
-
-
-def finished(ax: Axes, xlabel: str, ylabel: str) -> Axes:
-    """Labels, a grid, and whole numbers on the x axis."""
-    from matplotlib.ticker import MaxNLocator
-
-    ax.set(xlabel=xlabel, ylabel=ylabel)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.grid(alpha=0.3, linewidth=0.5)
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
-
-
-def with_legend(figure: Figure, more: Mapping[str, Any] | None = None) -> Figure:
-    """One legend for all panels below them, in a strip that is added to the figure. more: label -> what is drawn."""
-    known = dict(more or {})
-    for ax in figure.axes:
-        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            known.setdefault(label, handle)
-    if known:
-        longest = max(len(label) for label in known)
-        columns = max(1, min(len(known), int(figure.get_figwidth() / (0.6 + 0.075 * longest))))
-        figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(known) // columns))
-        figure.legend(
-            known.values(), known.keys(), loc="outside lower center", ncols=columns, fontsize=8, frameon=False
-        )
-    return figure
 
 
 def curves(results: Results, name: str, ylabel: str, methods: Sequence[Method] | None = None) -> Figure:

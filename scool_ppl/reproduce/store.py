@@ -16,11 +16,11 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.records: dict[str, Row] = {}
-        if path.exists():
-            self.records = self._read()
+        self.records = self._read()
 
     def _read(self) -> dict[str, Row]:
+        if not self.path.exists():
+            return {}
         try:
             content = json.loads(self.path.read_text())
         except (OSError, ValueError) as error:
@@ -35,7 +35,8 @@ class Store:
         return record if record is not None and record.get("request") == as_stored(cell.request) else None
 
     def put(self, cell: Cell, record: Row) -> None:
-        """Keep a cell and write the file."""
+        """Keep a cell and write the file, with what another command may have added to it."""
+        self.records |= self._read()
         self.records[cell.key] = as_stored({"request": cell.request, **record})
         lines = [f"{json.dumps(key)}: {json.dumps(record)}" for key, record in sorted(self.records.items())]
         with replacing(self.path) as temporary:
