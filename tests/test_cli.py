@@ -37,7 +37,7 @@ TINY = (
     "--federation=permuted:digits:clients=4,groups=2,train=20,test=20",
     *("--rounds=2", "--warmup-epochs=40", "--local-epochs=1", "--executor=stacked", "--quiet"),
 )
-COMMANDS = ("fit", "resume", "compare", "plot", "check", "models", "federations")
+COMMANDS = ("fit", "resume", "compare", "plot", "check", "models", "federations", "reproduce")
 # The prior of this model is one constant graph, so that what reached `build` can be read off the run's weights.
 CONSTANT = """
 import torch
@@ -287,6 +287,7 @@ def test_models_and_federations_are_listed() -> None:
     for name in (*partition.RECIPES, *sources.DATASETS):
         assert name in listed.out
     assert "groups=4" in listed.out
+    assert "p_i[c]" in listed.out
 
 
 def test_federations_show_prints_and_draws(tmp_path: Path) -> None:
@@ -327,7 +328,7 @@ def test_help_names_every_option(command: str, monkeypatch: pytest.MonkeyPatch) 
     answer = scool(command, "--help")
     assert answer.code == 0
     for name in inspect.signature(function_of(command)).parameters:
-        if name not in ("arguments", "run", "model", "context"):
+        if name not in ("arguments", "run", "model", "name", "context"):
             assert f"--{name.replace('_', '-')} " in answer.out
     assert (function_of(command).__doc__ or "").split(".")[0] in " ".join(answer.out.split())
 

@@ -29,7 +29,7 @@ from scool_ppl.reproduce import (
     reproduce,
 )
 from scool_ppl.reproduce.cells import run_cell
-from scool_ppl.reproduce.render import clients_csv, document, head, main_table, refreshed
+from scool_ppl.reproduce.render import clients_csv, details, document, head, main_table, refreshed
 from scool_ppl.reproduce.scales import SMOKE
 from scool_ppl.specs import load_federation
 from scool_ppl.zoo import load_model
@@ -218,6 +218,25 @@ def test_a_damaged_cell_is_named(finished, tmp_path):
         document(Results(finished.experiment, Store(path)))
 
 
+def test_the_section_of_a_document_is_renewed_and_the_rest_stays(tmp_path):
+    mine, report = tmp_path / "mine.py", tmp_path / "report.md"
+    mine.write_text(
+        "from scool_ppl.reproduce import Column, Experiment, Method\n"
+        "from scool_ppl.reproduce.scales import SMOKE\n\n\n"
+        "def experiment(scale):\n"
+        "    column = Column('tiny', 'permuted:digits:clients=4,groups=2,train=20', SMOKE)\n"
+        "    return Experiment('Mine', (column,), (Method('Local [only]', 'local'),), seeds=(0,))\n"
+    )
+    report.write_text("before\n<!-- mine-smoke -->\nold\n<!-- end mine-smoke -->\nafter\n")
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", str(mine), "--out", str(tmp_path / "out"), "--quiet", "--document", str(report)])
+    assert end.value.code == 0
+    begin, section, rest = re.split(r"<!-- (?:end )?mine-smoke -->", report.read_text())
+    assert (begin, rest) == ("before\n", "\nafter\n")
+    assert section.strip() == (tmp_path / "out" / "mine-smoke.md").read_text().strip()
+    assert "| Local [only] | " in section
+
+
 def test_an_interrupted_experiment_says_where_its_cells_are(tmp_path, monkeypatch, capsys):
     def stop(cell, **_):
         raise KeyboardInterrupt
@@ -279,6 +298,19 @@ def test_an_impossible_experiment_is_refused(changes):
 def test_names_are_checked_before_anything_runs(changes, words):
     with pytest.raises(InputError, match=words):
         tiny(**changes)
+
+
+def test_details_leave_out_what_repeats_the_accuracy(tmp_path):
+    def heads(own):
+        experiment, store = tiny(methods=(LOCAL,), seeds=(0,)), Store(tmp_path / f"{own}.json")
+        stored = record((0.5, 0.5), (0.5, 0.5)) | _EXTRAS
+        stored["test"]["mixed"]["task_accuracy"] = [own, own]
+        store.put(experiment.cell(COLUMN, LOCAL, {}, 0), stored)
+        return details(Results(experiment, store), COLUMN).partition("\n")[0]
+
+    assert "on own classes" in heads(0.8)
+    assert "on own classes" not in heads(0.5)
+    assert "std over clients" in heads(0.5)
 
 
 def test_which_networks_count_is_said_once(tmp_path):

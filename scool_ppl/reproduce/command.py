@@ -15,19 +15,20 @@ from scool_ppl.graph_files import replacing
 from scool_ppl.reproduce.catalogue import experiment_names, experiment_title, load_experiment
 from scool_ppl.reproduce.experiment import SCALES
 from scool_ppl.reproduce.grid import reproduce as fill
-from scool_ppl.reproduce.render import clients_csv, document, main_table, refreshed
+from scool_ppl.reproduce.render import clients_csv, main_table, refreshed
+from scool_ppl.reproduce.render import document as section_of
 from scool_ppl.reproduce.results import Results
 from scool_ppl.reproduce.store import Store
 
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="an experiment or a .py file; none: list them")
+        str | None, typer.Argument(metavar="NAME", help="an experiment or a .py file; none: list them")
     ] = None,
     scale: Annotated[str, typer.Option(help=f"{', '.join(SCALES)}: seconds, minutes, or a GPU's hours")] = "smoke",
     out: Annotated[Path, typer.Option(help="folder of the result store, tables and figures")] = Path("runs/reproduce"),
-    report: Annotated[
-        Path | None, typer.Option("--document", help="a Markdown file whose section of this experiment is renewed")
+    document: Annotated[
+        Path | None, typer.Option(help="a Markdown file whose section of this experiment is renewed")
     ] = None,
     data_root: Annotated[Path | None, typer.Option(help="folder of datasets", envvar="SCOOL_DATA")] = None,
     download: Annotated[bool, typer.Option(help="let torchvision fetch missing datasets")] = True,
@@ -50,8 +51,8 @@ def reproduce(
     except OSError as error:
         raise InputError(f"cannot make the folder '{out}': {error.strerror}; choose another --out") from error
     store = Store(out / f"{stem}.json")
-    if report is not None:
-        refreshed(_text(report), stem, "")  # refused now, not after the cells
+    if document is not None:
+        refreshed(_text(document), stem, "")  # refused now, not after the cells
     try:
         results = fill(
             experiment, store, data_root=data_root, device=device, download=download, jobs=jobs, progress=not quiet
@@ -59,8 +60,8 @@ def reproduce(
     except KeyboardInterrupt:
         raise StoppedError(f"interrupted; cells that are done are in {store.path}, the same command goes on") from None
     paths = save(results, out, stem)
-    if report is not None:
-        paths.append(renew(report, stem, document(results)))
+    if document is not None:
+        paths.append(renew(document, stem, section_of(results)))
     console.print(_table(results))
     for path in [store.path, *paths]:
         console.print(f"{path}", highlight=False, soft_wrap=True)
@@ -101,7 +102,7 @@ def _text(document: Path) -> str:
 def save(results: Results, out: Path, stem: str) -> list[Path]:
     """Write the tables and figures of an experiment beside its store."""
     paths = []
-    for suffix, content in ((".md", document(results)), ("-clients.csv", clients_csv(results))):
+    for suffix, content in ((".md", section_of(results)), ("-clients.csv", clients_csv(results))):
         paths.append(out / f"{stem}{suffix}")
         with replacing(paths[-1]) as temporary:
             temporary.write_text(content)
