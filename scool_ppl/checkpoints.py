@@ -16,8 +16,8 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from scool_ppl.clients import Evaluation
-from scool_ppl.errors import InputError, RunError
+from scool_ppl.clients import EXECUTORS, Evaluation
+from scool_ppl.errors import InputError, RunError, unknown
 from scool_ppl.records import versions
 from scool_ppl.state import EMState
 from scool_ppl.typed import Tensors, decode, encode
@@ -71,6 +71,7 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
         temporary.mkdir()
         _write(temporary / DATA, data)
         safetensors.torch.save_file(tensors, temporary / TENSORS)
+        (temporary / TENSORS).chmod((temporary / DATA).stat().st_mode)  # safetensors lets nobody else read it
         _sync(temporary / TENSORS)
         files = {name: _entry(temporary / name)._asdict() for name in (DATA, TENSORS)}
         manifest = {"format": FORMAT, "versions": versions(), "files": files}
@@ -94,7 +95,7 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
 def tidy(run: Path) -> None:
     """Remove what writers that were killed have left."""
     for leftover in (*(run / FOLDER).glob(".new-*"), *(run / FOLDER).glob(".old-*")):
-        shutil.rmtree(leftover)
+        _erase(leftover)
 
 
 def newest(run: Path) -> Checkpoint | None:
@@ -202,7 +203,21 @@ def _check(checkpoint: Checkpoint, number: int) -> None:
     state, rounds = checkpoint.state, [row.get("round") for row in checkpoint.history]
     if state.round != number or rounds != list(range(number - len(rounds) + 1, number + 1)):
         raise InputError(f"it is of round {state.round} with history {str(rounds)[:40]}, expected round {number}")
+    if checkpoint.executor not in EXECUTORS:
+        raise unknown("executor", checkpoint.executor, EXECUTORS)
+    verbs = [
+        decode(dict[str, float], row.get("seconds"), {}, "seconds of a round").keys() for row in checkpoint.history
+    ]
+    if any(each != verbs[0] for each in verbs):
+        raise InputError("its history has seconds of other verbs in one round than in another")
+    clients = {value.shape[:1] for value in state.params.values()}
+    scores = {value.shape for value in checkpoint.trained or ()}
+    graphs = {value.shape for value in checkpoint.graphs.values()}
+    if scores - clients or graphs - {size + size for size in clients}:
+        raise InputError(f"its graphs or scores are not of {sorted(map(tuple, clients))} clients, as its networks are")
     if state.peers is None:
+        if number > 0:
+            raise InputError(f"it has no table of peers, expected one after round {number}")
         return
     mask, weights = state.peers.mask, state.moments.get("Y")
     if mask.dim() != 2 or weights is None or weights.shape != mask.shape or mask.dtype.is_floating_point:
@@ -237,12 +252,19 @@ def _sync(path: Path) -> None:
 
 def _remove(path: Path) -> None:
     """In two steps: a checkpoint half of which is gone never bears its name."""
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.exists():
+    if path.is_dir() and not path.is_symlink():
         old = path.with_name(f".old-{path.name}")
         os.rename(path, old)
-        shutil.rmtree(old)
+        path = old
+    _erase(path)
+
+
+def _erase(path: Path) -> None:
+    """A folder with all that is in it, a file, or a link but not what it points to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _number(path: Path) -> int:

@@ -27,6 +27,7 @@ __all__ = ["Batches", "Clients", "Evaluation", "Params", "Probe", "Pull", "Train
 
 _ELEMENTS_AT_ONCE = 2**25  # of the widest layer in one forward pass: some hundred MB
 _SPLITS = ("train", "validation", "test")
+EXECUTORS = ("auto", "stacked", "loop")
 
 
 Mixture = tuple[Tensor, Peers]
@@ -76,8 +77,8 @@ class Clients:
         dtype: torch.dtype | None = None,
         common_start: bool = True,
     ) -> None:
-        if executor not in ("auto", "stacked", "loop"):
-            raise unknown("executor", executor, ("auto", "stacked", "loop"))
+        if executor not in EXECUTORS:
+            raise unknown("executor", executor, EXECUTORS)
         if not whole(batch_size, probe_size):
             raise InputError(
                 f"batch_size={batch_size}, probe_size={probe_size}: expected whole numbers of at least 1 each"
@@ -119,8 +120,8 @@ class Clients:
 
     def settle(self, executor: str) -> None:
         """Use the executor that an earlier run chose, instead of measuring: its rounding is that of the run."""
-        if executor not in ("auto", "stacked", "loop"):
-            raise unknown("executor", executor, ("auto", "stacked", "loop"))
+        if executor not in EXECUTORS:
+            raise unknown("executor", executor, EXECUTORS)
         if self._requested == "auto":
             self.executor_name = self.executor_name if executor == "auto" else executor
         elif executor != self.executor_name:

@@ -14,7 +14,7 @@ import torch
 from scool_ppl import checkpoints
 from scool_ppl.checkpoints import Checkpoint
 from scool_ppl.clients import Evaluation
-from scool_ppl.errors import InputError
+from scool_ppl.errors import USER_ERRORS, InputError, ScoolError
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.identity import compare, compare_state, facts
 from scool_ppl.records import Row
@@ -109,11 +109,7 @@ def recording(
         last = newest(em, folder) if resume else None
         journal = Journal(em, folder, em.init() if state is None else state, every, keep)
         if last is not None:
-            if last.state.round > rounds:
-                raise InputError(
-                    f"'{folder.path}' has {last.state.round} rounds already, {rounds} in all were asked for; "
-                    "ask for more, or begin a new run in another folder"
-                )
+            check_rounds(last.state, rounds, folder)
             journal.go_on(last, folder)
         journal.save()
         try:
@@ -121,9 +117,24 @@ def recording(
         except Interrupted:
             journal.save()
             raise Interrupted(f"interrupted; round {journal.state.round} is saved in '{folder.path}'") from None
-        except Exception:
+        except Exception as error:
             journal.save()
+            new = isinstance(error, USER_ERRORS) and not isinstance(error, ScoolError)
+            if new and last is not None and journal.state is last.state:
+                raise InputError(
+                    f"no round can be run from what '{folder.path}' holds of round {last.state.round}: "
+                    f"{type(error).__name__}: {error}; repair what the error names, or begin a new run in another folder"
+                ) from error
             raise
+
+
+def check_rounds(state: EMState, rounds: int, run: Run) -> None:
+    """Raises InputError if a run has more rounds than were asked for in all."""
+    if state.round > rounds:
+        raise InputError(
+            f"'{run.path}' has {state.round} rounds already, {rounds} in all were asked for; "
+            "ask for more, or begin a new run in another folder"
+        )
 
 
 def newest(em: EM, run: str | os.PathLike[str] | Run) -> Checkpoint | None:

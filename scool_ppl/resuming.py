@@ -6,9 +6,9 @@ import os
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from scool_ppl.checkpoints import last_round
 from scool_ppl.errors import InputError
 from scool_ppl.identity import file_sha256
+from scool_ppl.recording import check_rounds
 from scool_ppl.runs import MARK, Run
 from scool_ppl.specs import load_federation
 from scool_ppl.typed import decode
@@ -61,12 +61,13 @@ def resume(
             f"{request.model_sha256[:12]}); restore it, or begin a new run"
         )
     if rounds is not None:
-        if rounds < last_round(run.path):
-            raise InputError(f"'{path}' has {last_round(run.path)} rounds already, {rounds} in all were asked for")
         request = replace(request, settings=replace(request.settings, rounds=rounds))
     settings = request.settings
     federation = load_federation(request.federation, seed=settings.seed, data_root=data_root, download=download)
     bench = Workbench(federation, settings, progress=progress)
-    if rounds is not None:
-        run.write_json(MARK, {**run.settings, "settings": asdict(settings)})
-    return bench.fit(request.model, request.hyperparameters, run=run, baseline=request.baseline)
+    with run.locked():
+        if rounds is not None:
+            # All that is refused is refused before the folder says that more rounds were asked for.
+            check_rounds(bench.em(request.model, **request.hyperparameters).resume(run), rounds, run)
+            run.write_json(MARK, {**run.settings, "settings": asdict(settings)})
+        return bench.fit(request.model, request.hyperparameters, run=run, baseline=request.baseline)

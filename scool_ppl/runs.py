@@ -34,6 +34,7 @@ class Run:
         self.graphs: Graphs = {}
         """Those of the rounds that are kept."""
         self._last: tuple[int, CooperationGraph] | None = None
+        self._held = False
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], settings: Row | None = None, *, overwrite: bool = False) -> Run:
@@ -41,7 +42,8 @@ class Run:
         folder = Path(path)
         with _writable(folder):
             if overwrite and (folder / MARK).is_file():
-                shutil.rmtree(folder)
+                with cls(folder).locked():
+                    shutil.rmtree(folder)
         run = cls(cls.vacant(folder))
         run.write_json(MARK, settings or {})
         return run
@@ -73,19 +75,23 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else writes into the folder meanwhile; the system lets go of it even when the process is killed."""
+        """Nobody else writes into the folder meanwhile; the system lets go of it even when the process is killed.
+
+        Whoever holds it already may hold it again.
+        """
+        if self._held:
+            yield
+            return
         try:
             descriptor = os.open(self.path, os.O_RDONLY)
         except OSError as error:
             raise InputError(f"cannot open '{self.path}': {error.strerror}; expected a run's folder") from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(descriptor, self.path)
+            self._held = True
             yield
-        except BlockingIOError as error:
-            raise InputError(
-                f"'{self.path}' is being written by another process, expected one at a time; wait for it or stop it"
-            ) from error
         finally:
+            self._held = False
             os.close(descriptor)
 
     @property
@@ -122,13 +128,14 @@ class Run:
 
     def go_on(self, history: list[Row], graphs: Graphs) -> None:
         """Back to the end of an earlier round: its history and its graphs."""
-        with _going_on(self.path), replacing(self.path / HISTORY) as temporary:
+        with _going_on(self.path):
             tidy(self.path)
+        with _going_on(self.path), replacing(self.path / HISTORY) as temporary:
             temporary.write_text("".join(json.dumps(row) + "\n" for row in history))
         self.graphs = dict(graphs)
 
-    def finish(self, summary: Row, *, truth: Tensor | None = None) -> None:
-        """Write summary.json, weights.npz, graph.graphml and the pictures."""
+    def finish(self, summary: Row, *, truth: Tensor | None = None, clients: str | None = None) -> None:
+        """Write summary.json, weights.npz, graph.graphml and the pictures; `clients` is the table clients.csv."""
         if self._last is None:
             raise InputError(f"run '{self.path}' has no round to finish with; call record first")
         last, graph = self._last
@@ -144,6 +151,8 @@ class Run:
             graph.save(self.path / "graph.graphml")
             with replacing(self.path / "weights.npz") as temporary:
                 np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+            if clients is not None:
+                self.write_text("clients.csv", clients.rstrip("\n"))
             self.write_json(SUMMARY, summary)
             self.draw()
 
@@ -155,7 +164,6 @@ class Run:
             raise InputError(self._unfinished())
         graphs, truth = self._read_weights()
         final, summary = self.graph, self.read_json(SUMMARY)
-        gain = summary.get("gain_over_local")
         series = {
             round: CooperationGraph(
                 weights=weights,
@@ -171,9 +179,7 @@ class Run:
         pictures = {
             "graph.png": draw_graph(final),
             "weights.png": draw_weights_over_rounds(series, truth=truth),
-            "history.png": draw_history(
-                self.history, baseline=None if gain is None else summary["accuracy"]["mean"] - gain
-            ),
+            "history.png": draw_history(self.history, baseline=_baseline(summary, self.path / SUMMARY)),
         }
         for name, picture in pictures.items():
             save_figure(picture, self.path / name)
@@ -230,6 +236,26 @@ def milestone(round: int) -> bool:
     """Rounds 1, 2, 5, 10, 20, 50, ...: those whose graphs are kept."""
     digits = str(round)
     return digits[0] in "125" and not digits[1:].strip("0")
+
+
+def _baseline(summary: Row, path: Path) -> float | None:
+    """Mean accuracy of local-only training, where a summary says how much better the run was."""
+    gain = summary.get("gain_over_local")
+    try:
+        return None if gain is None else float(summary["accuracy"]["mean"]) - float(gain)
+    except (TypeError, ValueError, LookupError) as error:
+        raise InputError(
+            f"'{path}' has no accuracy to compare with its gain_over_local; `scool resume {path.parent}` writes it again"
+        ) from error
+
+
+def _flock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError(
+            f"'{folder}' is being written by another process, expected one at a time; wait for it or stop it"
+        ) from error
 
 
 @contextmanager

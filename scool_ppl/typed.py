@@ -55,7 +55,8 @@ def decode(hint: Any, value: Any, tensors: Tensors, path: str) -> Any:
         return value
     if hint is float and type(value) is int:
         return float(value)
-    raise InputError(f"{path} is {_short(value)}, expected {getattr(hint, '__name__', hint)}")
+    expected = f"one of {', '.join(map(str, inner))}" if origin is Literal else getattr(hint, "__name__", hint)
+    raise InputError(f"{path} is {_short(value)}, expected {expected}")
 
 
 def _members(hint: Any, names: tuple[str, ...], value: Any, tensors: Tensors, path: str) -> Iterator[tuple[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -153,25 +154,28 @@ class Workbench:
         folder = run if run is None or isinstance(run, Run) else Run.create(run, request, overwrite=overwrite)
         # Local-only training is the baseline, too; it is not done twice.
         again = baseline and folder is None and os.fspath(model) == "local"
-        fit = self.local if again else em.fit(self.settings.rounds, run=folder, resume=resume, progress=self.progress)
-        summary = {
-            "model": name,
-            "hyperparameters": choices,
+        with nullcontext() if folder is None else folder.locked():
+            options: Row = {"run": folder, "resume": resume, "progress": self.progress}
+            fit = self.local if again else em.fit(self.settings.rounds, **options)
+            local = self.local.evaluation if baseline else None
+            summary = {"model": name, "hyperparameters": choices, **self._summary(fit, local)}
+            if folder is not None:
+                table = clients_csv(self.federation, fit.evaluation, fit.trained, local)
+                folder.finish(summary, truth=self.federation.truth, clients=table)
+        return Result(" ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local)
+
+    def _summary(self, fit: Fit, local: Evaluation | None) -> Row:
+        """What a fit came to."""
+        gain = {} if local is None else against_local(fit.evaluation.accuracy, local.accuracy)
+        return {
             "federation": self.federation.spec,
             "seed": self.settings.seed,
             "rounds": self.settings.rounds,
             **{key: value for key, value in fit.history[-1].items() if key != "round"},
             "total_seconds": total_seconds(fit.history),
             "versions": versions(),
+            **gain,
         }
-        local = self.local.evaluation if baseline else None
-        if local is not None:
-            summary |= against_local(fit.evaluation.accuracy, local.accuracy)
-        if folder is not None:
-            folder.finish(summary, truth=self.federation.truth)
-            table = clients_csv(self.federation, fit.evaluation, fit.trained, local)
-            folder.write_text("clients.csv", table.rstrip("\n"))
-        return Result(" ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local)
 
 
 Choice = tuple[str | os.PathLike[str], Row]

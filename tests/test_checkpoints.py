@@ -48,7 +48,9 @@ def checkpoint(round: int = 1) -> Checkpoint:
         seed=-3,
     )
     evaluation = Evaluation(*(torch.rand(3, 2, generator=torch.Generator().manual_seed(0))))
-    rows: list[dict[str, Any]] = [{"round": number, "loss": 1 / 3, "elbo": None} for number in range(1, round + 1)]
+    rows: list[dict[str, Any]] = [
+        {"round": number, "loss": 1 / 3, "elbo": None, "seconds": {"mix": 0.5}} for number in range(1, round + 1)
+    ]
     return Checkpoint(state, evaluation, {1: torch.eye(2)}, rows, {"client": ["a", "ü"]}, "stacked", 1)
 
 
@@ -354,6 +356,15 @@ CORPUS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "odd device": (field("state/params/1.bias", {"tensor": "state/params/1.bias", "device": "moon"}), "moon"),
     "history of another round": (field("history", [{"round": 5}]), "history"),
     "history of texts": (field("history", ["x"]), "a str|'x'"),
+    "history without seconds": (field("history", [{"round": 1}, {"round": 2}]), "seconds of a round is None"),
+    "history of other verbs": (
+        field("history", [{"round": 1, "seconds": {}}, {"round": 2, "seconds": {"mix": 1}}]),
+        "other verbs",
+    ),
+    "no table of peers": (field("state/peers", None), "no table of peers"),
+    "graph of other clients": (field("graphs", {"1": {"tensor": "state/params/1.weight"}}), "graphs or scores"),
+    "scores of other clients": (field("trained/loss", {"tensor": "graphs/1"}), "graphs or scores"),
+    "odd executor": (field("executor", "moon"), "unknown executor 'moon'"),
     "graph of round x": (field("graphs", {"x": {"tensor": "graphs/1"}}), "whole number"),
 }
 
@@ -389,6 +400,22 @@ def test_a_damaged_one_is_replaced_by_a_good_one(run: Path) -> None:
     checkpoints.save(run, checkpoint(2), keep=2)
     same(checkpoints.load(run / "checkpoints" / "round-000002"), checkpoint(2))
     assert names(run) == ["round-000001", "round-000002"]
+
+
+def test_what_lies_about_in_the_place_of_leftovers_is_no_obstacle(run: Path) -> None:
+    (run / "elsewhere").mkdir()
+    (run / "elsewhere" / "mine").write_text("kept")
+    (run / "checkpoints" / ".new-round-000003").write_text("a file")
+    (run / "checkpoints" / ".old-round-000001").symlink_to(run / "elsewhere")
+    (run / "checkpoints" / ".new-x").symlink_to(run / "nowhere")
+    checkpoints.save(run, checkpoint(3), keep=3)
+    assert names(run) == ["round-000001", "round-000002", "round-000003"]
+    assert (run / "elsewhere" / "mine").read_text() == "kept"
+
+
+def test_all_files_can_be_read_by_the_same_people(run: Path) -> None:
+    modes = {path.stat().st_mode for path in (run / "checkpoints" / "round-000002").iterdir()}
+    assert len(modes) == 1
 
 
 def test_clients_that_are_not_there_are_refused(run: Path) -> None:

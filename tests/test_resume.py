@@ -241,7 +241,7 @@ def test_a_run_of_something_else_is_refused(make: Callable[[], EM], words: str, 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"params": {"1.weight": torch.zeros(2, 2)}}, r"params '1.weight' \(2, 2\)"),
+        ({"params": {"1.weight": torch.zeros(4, 2)}}, r"params '1.weight' \(4, 2\)"),
         ({"prior": {}}, "prior nothing"),
         ({"optimizer": {"x": torch.zeros(3)}}, "optimiser buffer 'x'"),
     ],
@@ -254,6 +254,30 @@ def test_a_state_that_belies_its_description_is_refused(change: Any, words: str,
     checkpoints.save(folder, last._replace(state=last.state._replace(**change)), keep=1)
     with pytest.raises(InputError, match=words):
         driver().resume(folder)
+
+
+@pytest.mark.parametrize(
+    "part", [{"memory": {"resting": torch.zeros(3)}}, {"optimizer": {"started": torch.eye(4).bool()}}]
+)
+def test_a_state_with_which_no_round_can_be_run_is_one_line(part: Any, tmp_path: Path) -> None:
+    """Sums that agree cannot vouch for what only a round would find out."""
+    folder = tmp_path / "run"
+    driver().fit(1, run=folder, progress=False)
+    last = checkpoints.newest(folder)
+    assert last is not None
+    checkpoints.save(folder, last._replace(state=last.state._replace(**part)), keep=1)
+    with pytest.raises(InputError, match=r"no round can be run from what .*run' holds of round 1: RuntimeError"):
+        driver().fit(2, run=folder, resume=True, progress=False)
+
+
+def test_what_a_callback_raises_is_the_users_own(tmp_path: Path) -> None:
+    driver().fit(1, run=tmp_path / "run", progress=False)
+
+    def callback(*_: object) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        driver().fit(2, run=tmp_path / "run", resume=True, progress=False, callbacks=[callback])
 
 
 def test_the_executor_is_that_of_the_run(tmp_path: Path) -> None:
@@ -292,6 +316,21 @@ def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
         pytest.raises(InputError, match="being written by another process"),
     ):
         driver().fit(2, run=tmp_path / "run", resume=True, progress=False)
+
+
+def test_a_run_that_is_being_written_is_left_alone(own: Path) -> None:
+    before = contents(own)
+    with Run.open(own / "run").locked():
+        assert "being written by another process" in refused("resume", own / "run", "--rounds=3")
+        assert "being written by another process" in refused("fit", *TINY, "--overwrite", "--out", own / "run")
+    assert contents(own) == before
+
+
+def test_more_rounds_that_are_refused_are_not_asked_for(own: Path) -> None:
+    FEDERATION.select([1, 0, 2, 3]).save_npz(own / "mine.npz")
+    before = contents(own)
+    assert "this EM" in refused("resume", own / "run", "--rounds=5")
+    assert contents(own) == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

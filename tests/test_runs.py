@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from scool_ppl.errors import InputError
+from scool_ppl.errors import InputError, RunError
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.peers import Peers
 from scool_ppl.runs import Run, free_name
@@ -55,6 +55,22 @@ def test_graphs_of_round_rounds_and_the_last_are_kept(tmp_path: Path, rounds: in
         assert arrays["rounds"].tolist() == kept
         assert np.array_equal(arrays["weights"], np.stack([graph(round).weights.numpy() for round in kept]))
         assert arrays["names"].tolist() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("summary", ['{"gain_over_local": 0.1}', '{"gain_over_local": "x", "accuracy": {"mean": 1}}'])
+def test_a_summary_that_cannot_be_drawn_is_one_line(tmp_path: Path, summary: str) -> None:
+    run = finished(tmp_path / "run", 1)
+    (run.path / "summary.json").write_text(summary)
+    with pytest.raises(InputError, match="no accuracy to compare with its gain_over_local"):
+        run.draw()
+
+
+def test_a_table_of_clients_that_cannot_be_written_ends_a_run_that_can_go_on(tmp_path: Path) -> None:
+    (tmp_path / "run" / "clients.csv").mkdir(parents=True)
+    run = Run(tmp_path / "run")
+    run.record(row(1), graph(1))
+    with pytest.raises(RunError, match=r"clients\.csv.*resume the run"):
+        run.finish(row(1), clients="client")
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
