@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import types
+from collections.abc import Collection
 from typing import Any, Literal, Union, get_args, get_origin
 
 from scool_ppl.errors import InputError, unknown
@@ -36,6 +37,13 @@ def check_kind(what: str, value: object, kind: type | types.UnionType, remedy: s
     if not isinstance(value, kind):
         found = repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
         raise InputError(f"{what} is {found}, expected a {getattr(kind, '__name__', kind)}; {remedy}")
+
+
+def check_names(what: str, value: object) -> None:
+    """Raises InputError unless it is a collection of names, which one text is not."""
+    if isinstance(value, str):
+        raise InputError(f"{what} is the text '{value}', expected a list of names; write ['{value}']")
+    check_kind(what, value, Collection, "write a list of names")
 
 
 def check_hint(what: str, value: Any, hint: Any) -> None:

@@ -87,6 +87,10 @@ class EM:
         moments = {} if graph is None else {"Y": graph}
         return EMState(params, params, {}, moments, {}, self._prior_start, peers, {}, 0, self.seed)
 
+    def check(self, state: EMState) -> None:
+        """Raises InputError unless the state is of these clients and this model's prior."""
+        check_state(state, self._prior_start, self.clients.num_clients)
+
     @torch.enable_grad()
     def step(self, state: EMState, absent: Collection[str] | Mapping[str, str] = ()) -> tuple[EMState, EMInfo]:
         """One round: train, look, infer, mix. `absent` are clients who sit it out, by name, or name -> reason.
@@ -94,7 +98,7 @@ class EM:
         Where clients fail (ClientError) the round begins again without them: everybody else ends with the bits of a
         round in which they were absent from the start. A RunError if all fail; the state is as it was.
         """
-        check_state(state, self._prior_start, self.clients.num_clients)
+        self.check(state)
         clock, away = _Clock(), sitting_out(absent, self.clients.names)
         while True:
             try:
@@ -270,6 +274,8 @@ class EM:
         `rounds` is the total: a run that is in the folder already goes on from its last checkpoint, bit for bit.
         """
         check_whole("rounds", rounds)
+        for callback in callbacks:
+            check_kind("callback", callback, Callable, "write a function of state, info and row")  # type: ignore[arg-type]
         options: dict[str, Any] = {"resume": resume, "rounds": rounds, "every": checkpoint_every, "keep": keep}
         with recording(self, run, state, **options) as journal:
             state = journal.state

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 import torch
 from torch import Tensor
 
+from scool_ppl.arguments import check_kind, check_names
 from scool_ppl.em import EM
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.evidence import Evidence
@@ -25,9 +26,10 @@ FLAT = {"_concentration": 1.0, "_scale": 0.1}
 
 def join(em: EM, state: EMState, newcomers: Federation, build: Build, start: str = "best") -> tuple[EM, EMState]:
     """See EM.join."""
+    em.check(state)
     federation = em.clients.federation.join(newcomers)
     if start not in (*STARTS, *em.clients.names):
-        raise unknown("start", start, (*STARTS, *em.clients.names))
+        raise unknown("start", str(start), (*STARTS, *em.clients.names))
     moved = _rebuilt(em, federation, build)
     carried = _Move(em, state, moved).state()
     return moved, _started_newcomers(em, moved, carried, start)
@@ -35,8 +37,8 @@ def join(em: EM, state: EMState, newcomers: Federation, build: Build, start: str
 
 def leave(em: EM, state: EMState, names: Collection[str], build: Build) -> tuple[EM, EMState]:
     """See EM.leave."""
-    if isinstance(names, str):
-        raise InputError(f"names is the text '{names}', expected a list of names; write ['{names}']")
+    em.check(state)
+    check_names("names", names)
     for name in names:
         if name not in em.clients.names:
             raise unknown("client", str(name), em.clients.names)
@@ -50,6 +52,7 @@ def leave(em: EM, state: EMState, names: Collection[str], build: Build) -> tuple
 
 
 def _rebuilt(em: EM, federation: Federation, build: Build) -> EM:
+    check_kind("build", build, Callable, "write lambda federation: load_model(name, federation.num_clients)")  # type: ignore[arg-type]
     return EM(build(federation), em.clients.on(federation), em.schedule, seed=em.seed)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from scool_ppl.arguments import check_names
 from scool_ppl.errors import ClientError, InputError, RunError, unknown
 from scool_ppl.peers import Peers
 
@@ -89,8 +90,7 @@ def _blame(one: Tensor, reason: str, other: Tensor, other_reason: str, names: Se
 
 def sitting_out(absent: Collection[str] | Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """Names with the reasons why they are absent."""
-    if isinstance(absent, str):
-        raise InputError(f"absent is the text '{absent}', expected a list of names; write ['{absent}']")
+    check_names("absent", absent)
     reasons = dict(absent) if isinstance(absent, Mapping) else dict.fromkeys(absent, "absent")
     for name in reasons:
         if name not in names:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from scool_ppl import checkpoints
+from scool_ppl.arguments import check_kind, check_whole
 from scool_ppl.checkpoints import Checkpoint
 from scool_ppl.clients import Evaluation
 from scool_ppl.errors import USER_ERRORS, InputError, ScoolError
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.identity import compare, compare_state, facts
 from scool_ppl.records import Row
-from scool_ppl.runs import Run
+from scool_ppl.runs import MARK, Run
 from scool_ppl.signals import Interrupted, stoppable
 from scool_ppl.state import EMState
 
@@ -95,8 +96,10 @@ def recording(
     """A journal for `rounds` rounds in all if it resumes. Where there is a run, signals are heard between two verbs, and
     whatever ends the rounds early, the last completed one is saved.
     """
-    if every < 1 or keep < 1:
-        raise InputError(f"checkpoint_every={every}, keep={keep}: expected at least 1 each")
+    check_whole("checkpoint_every", every)
+    check_whole("keep", keep)
+    if state is not None:
+        em.check(state)
     if run is None:
         if resume:
             raise InputError("resume=True was given without a folder; pass run= as well")
@@ -139,7 +142,7 @@ def check_rounds(state: EMState, rounds: int, run: Run) -> None:
 
 def newest(em: EM, run: str | os.PathLike[str] | Run) -> Checkpoint | None:
     """The newest intact checkpoint of a run, if it is of this EM's model, clients, data and schedule."""
-    folder = run if isinstance(run, Run) else Run.open(run)
+    folder = run if isinstance(run, Run) else Run.open(_path(run))
     last = checkpoints.newest(folder.path)
     if last is not None:
         what = f"the run in '{folder.path}'"
@@ -151,4 +154,10 @@ def newest(em: EM, run: str | os.PathLike[str] | Run) -> Checkpoint | None:
 def _opened(run: Folder, resume: bool) -> Run:
     if isinstance(run, Run):
         return run
-    return Run.open(run) if resume and (Path(run) / "run.json").is_file() else Run.create(run)
+    path = _path(run)
+    return Run.open(path) if resume and (path / MARK).is_file() else Run.create(path)
+
+
+def _path(run: str | os.PathLike[str]) -> Path:
+    check_kind("run", run, str | os.PathLike, "give the folder's path")
+    return Path(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,7 @@ from scool_ppl import (
     priors,
 )
 from scool_ppl.cli import main
+from scool_ppl.em import CooperationModel
 from scool_ppl.networks import MLP
 from scool_ppl.peers import Peers
 from scool_ppl.zoo import model_names
@@ -46,6 +48,7 @@ X, Y, OWNER = (
 )
 SPLIT = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2] * 3)
 TINY = Federation.from_arrays(X, Y, OWNER, split=SPLIT)
+NEWCOMER = replace(Federation.from_arrays(X + 1, Y, OWNER, split=SPLIT).select([0]), names=("new",))
 CLIENTS = Clients(TINY, executor="stacked")
 PARAMS = CLIENTS.init(0)
 PAIR = Peers.everybody(2)
@@ -58,6 +61,14 @@ def arrays(**changes: Any) -> Federation:
 
 def em(model: str = "local", **choices: Any) -> EM:
     return EM(load_model(model, 3, **choices), CLIENTS, Schedule(1, 1))
+
+
+def two() -> EM:
+    return EM(load_model("local", 2), Clients(TINY.select([0, 1]), executor="stacked"))
+
+
+def rebuilt(federation: Federation) -> CooperationModel:
+    return load_model("local", federation.num_clients)
 
 
 def stepped(model: str, **choices: Any) -> Any:
@@ -165,6 +176,18 @@ DRIVER: list[tuple[Call, str]] = [
     (lambda: em().fit(0), "rounds is 0, expected a whole number of at least 1"),
     (lambda: em().fit(1.5), "rounds is 1.5"),  # type: ignore[arg-type]
     (lambda: em().fit("3"), "rounds is '3'"),  # type: ignore[arg-type]
+    (lambda: em().fit(1, checkpoint_every="2"), "checkpoint_every is '2', expected a whole number"),  # type: ignore[arg-type]
+    (lambda: em().fit(1, keep=1.5), "keep is 1.5, expected a whole number"),  # type: ignore[arg-type]
+    (lambda: em().fit(1, run=3), "run is 3, expected a"),  # type: ignore[arg-type]
+    (lambda: em().fit(1, state=3), "state is 3, expected a EMState"),  # type: ignore[arg-type]
+    (lambda: em().fit(1, callbacks=[3]), "callback is 3, expected a Callable"),  # type: ignore[list-item]
+    (lambda: em().resume(None), "run is None, expected a"),  # type: ignore[arg-type]
+    (lambda: em().step(em().init(), absent=3), "absent is 3, expected a Collection"),  # type: ignore[arg-type]
+    (lambda: em().leave(em().init(), 3, rebuilt), "names is 3, expected a Collection"),  # type: ignore[arg-type]
+    (lambda: em().leave(None, ["0"], rebuilt), "state is None, expected a EMState"),  # type: ignore[arg-type]
+    (lambda: em().leave(em().init(), [TINY.names[0]], None), "build is None, expected a Callable"),  # type: ignore[arg-type]
+    (lambda: em().join(em().init(), NEWCOMER, rebuilt, None), "unknown start 'None'"),  # type: ignore[arg-type]
+    (lambda: em().join(two().init(), NEWCOMER, rebuilt), "the state is of [2] clients, expected 3"),
     (lambda: em().step(None), "state is None, expected a EMState; take it from init"),  # type: ignore[arg-type]
     (
         lambda: em().step(em().init()._replace(params={n: v[:2] for n, v in PARAMS.items()})),
