@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from scool_ppl.batches import Params
 from scool_ppl.clients import Clients
 from scool_ppl.em import EM, CooperationModel, EMState, Schedule
+from scool_ppl.estep import NaturalGradient, SVIStep
 from scool_ppl.federation import Federation
 from scool_ppl.networks import MLP
 
@@ -55,6 +57,12 @@ def driver(model: CooperationModel, whose: Clients, schedule: Schedule = ONE_STE
     """An EM and a state before the first round in which all networks differ."""
     em = EM(model, whose, schedule, seed=seed)
     return em, em.init()._replace(params=networks(whose))
+
+
+def brief(model: CooperationModel) -> CooperationModel:
+    """The same model with short E-steps, for tests of what holds wherever these end."""
+    short = {NaturalGradient: {"sweeps": 2, "blocks": 2}, SVIStep: {"steps": 10}}
+    return model._replace(e_step=replace(model.e_step, **short.get(type(model.e_step), {})))
 
 
 def networks(whose: Clients, seed: int = 20, scale: float = 0.7) -> Params:

@@ -6,6 +6,7 @@ import gc
 import random
 import resource
 import signal
+import tempfile
 import threading
 import tracemalloc
 import warnings
@@ -19,8 +20,13 @@ import numpy as np
 import pyro
 import pytest
 import torch
+from faulty import Fault, FaultyClients
+from small import ONE_STEP, brief, clients, federation
 from test_cli import TINY, scool
 from test_resume import driver
+
+from scool_ppl import EM, CooperationModel, Federation, load_model
+from scool_ppl.errors import RunError
 
 
 def belongings() -> dict[str, Any]:
@@ -69,6 +75,28 @@ def command(*arguments: object) -> None:
     assert answer.code == 0, answer.err
 
 
+def come_fail_and_go() -> None:
+    def build(federation: Federation) -> CooperationModel:
+        return brief(load_model("scool_sbm", federation.num_clients))
+
+    whole = federation(5)
+    whose = FaultyClients(clients(5).on(whole.select(range(4))), Fault("vanish", 1, 0))
+    em = EM(build(whose.federation), whose, ONE_STEP)
+    state, info = em.step(em.init())
+    assert info.quarantined
+    more, state = em.join(state, whole.select([4]), build, "warm-up")
+    fewer, state = more.leave(more.step(state)[0], [whole.names[0]], build)
+    fewer.step(state)
+
+
+def refused_fit() -> None:
+    """All clients fail, in a run that listens for signals."""
+    whose = FaultyClients(clients(), *[Fault("nan loss", client, 1) for client in range(4)])
+    em = EM(load_model("ring", 4), whose, ONE_STEP)
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(RunError, match="all clients failed"):
+        em.fit(2, run=f"{folder}/run", progress=False)
+
+
 def test_nothing_of_the_users_is_touched(particular: None, tmp_path: Path) -> None:
     run = tmp_path / "run"
     deeds: dict[str, Callable[[], object]] = {
@@ -77,6 +105,8 @@ def test_nothing_of_the_users_is_touched(particular: None, tmp_path: Path) -> No
         "resume": lambda: driver().fit(2, run=tmp_path / "folder", resume=True, progress=False),
         "svi": lambda: driver("latent_space").fit(1, progress=False),
         "loop": lambda: driver(executor="loop").fit(1, progress=False),
+        "clients come, fail and go": come_fail_and_go,
+        "a fit that is refused": refused_fit,
         "scool fit": lambda: command("fit", "scool_sbm", "blocks=2", *TINY, "--warmup-epochs=1", "--out", run),
         "scool resume": lambda: command("resume", run, "--rounds=3", "--quiet"),
         "scool plot": lambda: command("plot", run, "--gexf"),

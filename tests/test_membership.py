@@ -14,6 +14,7 @@ from scool_ppl import EM, Clients, CooperationModel, Federation, InputError, Sch
 from scool_ppl.em import EMState
 from scool_ppl.membership import seated
 from scool_ppl.zoo import model_names
+from tests.small import brief
 from tests.test_conformance import flattened
 from tests.test_quarantine import same
 
@@ -26,7 +27,7 @@ MOMENTUM = partial(torch.optim.SGD, lr=0.1, momentum=0.5)
 
 
 def builder(model: str, **choices: Any) -> Callable[[Federation], CooperationModel]:
-    return lambda federation: load_model(model, federation.num_clients, federation=federation, **choices)
+    return lambda federation: brief(load_model(model, federation.num_clients, federation=federation, **choices))
 
 
 def made(model: str, federation: Federation = FEDERATION, **choices: Any) -> EM:

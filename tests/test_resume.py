@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 import torch
 from killed import POINTS
-from small import CLASSES, FEATURES, clients
+from small import CLASSES, FEATURES, brief, clients
 from test_cli import TINY, bits, contents, refused, scool
-from test_conformance import FEDERATION, flattened, made
+from test_conformance import FEDERATION, SCHEDULE, flattened
 
 from scool_ppl import checkpoints
 from scool_ppl.clients import Clients
@@ -66,6 +66,11 @@ def driver(model: str = "ring", seed: int = 1, **options: Any) -> EM:
     schedule = options.pop("schedule", Schedule(local_steps=2))
     whose = clients(**options)
     return EM(load_model(model, whose.num_clients, federation=whose.federation), whose, schedule, seed=seed)
+
+
+def made(model: str) -> EM:
+    clients = Clients(FEDERATION, executor="stacked", dtype=torch.float64)
+    return EM(brief(load_model(model, FEDERATION.num_clients, federation=FEDERATION)), clients, SCHEDULE, seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +133,7 @@ def test_checkpoints_are_as_frequent_and_as_many_as_asked(tmp_path: Path) -> Non
     assert checkpoints.last_round(folder) == 7, "what ends a run early leaves the last completed round"
     same_state(driver().resume(folder), driver().fit(7, progress=False).state)
     for options in ({"checkpoint_every": 0}, {"keep": 0}):
-        with pytest.raises(InputError, match="expected at least 1"):
+        with pytest.raises(InputError, match="expected a whole number of at least 1"):
             driver().fit(1, progress=False, **options)
 
 
@@ -400,18 +405,19 @@ def test_other_threads_leave_signals_alone(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, int, str]]:
     """Runs of the real command that a signal ended: folder, exit code, standard error."""
-    found = {}
-    for name in ("SIGINT", "SIGTERM"):
-        folder = tmp_path_factory.mktemp(name)
-        command = [sys.executable, "-m", "scool_ppl.cli", "fit", *TINY, "--rounds=100000", "--out=my run"]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, env=environment) as process:
-            give_up = time.monotonic() + 120
-            while checkpoints.last_round(folder / "my run") < 3 and time.monotonic() < give_up:
-                time.sleep(0.05)
-            process.send_signal(signal.Signals[name])
-            errors = process.communicate(timeout=60)[1]
-        found[name] = folder / "my run", process.returncode, errors
+    command = [sys.executable, "-m", "scool_ppl.cli", "fit", *TINY, "--rounds=100000", "--out=my run"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    start = partial(subprocess.Popen, command, stderr=subprocess.PIPE, text=True, env=environment)
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("SIGINT", "SIGTERM")}
+    processes = {name: start(cwd=folder) for name, folder in folders.items()}
+    found, give_up = {}, time.monotonic() + 120
+    for name, process in processes.items():
+        run = folders[name] / "my run"
+        while checkpoints.last_round(run) < 3 and time.monotonic() < give_up:
+            time.sleep(0.05)
+        process.send_signal(signal.Signals[name])
+        errors = process.communicate(timeout=60)[1]
+        found[name] = run, process.returncode, errors
     return found
 
 
