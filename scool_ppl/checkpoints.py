@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from scool_ppl.clients import EXECUTORS, Evaluation
 from scool_ppl.errors import InputError, RunError, unknown
+from scool_ppl.files import erase, read_regular, sync, write
 from scool_ppl.records import versions
 from scool_ppl.state import EMState
 from scool_ppl.typed import Tensors, decode, encode
@@ -69,17 +69,17 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
         parent.mkdir(exist_ok=True)
         tidy(run)
         temporary.mkdir()
-        _write(temporary / DATA, data)
+        write(temporary / DATA, data)
         safetensors.torch.save_file(tensors, temporary / TENSORS)
         (temporary / TENSORS).chmod((temporary / DATA).stat().st_mode)  # safetensors lets nobody else read it
-        _sync(temporary / TENSORS)
+        sync(temporary / TENSORS)
         files = {name: _entry(temporary / name)._asdict() for name in (DATA, TENSORS)}
         manifest = {"format": FORMAT, "versions": versions(), "files": files}
-        _write(temporary / MANIFEST, json.dumps(manifest, indent=1).encode())
-        _sync(temporary)
+        write(temporary / MANIFEST, json.dumps(manifest, indent=1).encode())
+        sync(temporary)
         _remove(target)  # there is one only where it was damaged
         os.rename(temporary, target)
-        _sync(parent)
+        sync(parent)
         for old in [path for path in all_checkpoints(run) if _number(path) <= number][:-keep]:
             _remove(old)
     except (OSError, SafetensorError) as error:
@@ -95,7 +95,7 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
 def tidy(run: Path) -> None:
     """Remove what writers that were killed have left."""
     for leftover in (*(run / FOLDER).glob(".new-*"), *(run / FOLDER).glob(".old-*")):
-        _erase(leftover)
+        erase(leftover)
 
 
 def newest(run: Path) -> Checkpoint | None:
@@ -162,17 +162,6 @@ def last_round(run: Path) -> int:
     return max((_number(path) for path in all_checkpoints(run)), default=0)
 
 
-def read_regular(path: Path, limit: int | None = None) -> bytes:
-    """The bytes of a plain file of at most `limit` bytes; not through a link, and never waiting for a pipe."""
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{path.name} is not a plain file")
-        if limit is not None and status.st_size > limit:
-            raise InputError(f"{path.name} has {status.st_size} bytes, expected {limit} at most")
-        return file.read()
-
-
 def _manifest(path: Path) -> _Manifest:
     raw = _parsed(read_regular(path, _LONGEST_MANIFEST))
     written = raw.get("format") if isinstance(raw, dict) else None
@@ -235,36 +224,13 @@ def _entry(path: Path) -> _Entry:
         return _Entry(hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size)
 
 
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-    _sync(path)
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file or a folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _remove(path: Path) -> None:
     """In two steps: a checkpoint half of which is gone never bears its name."""
     if path.is_dir() and not path.is_symlink():
         old = path.with_name(f".old-{path.name}")
         os.rename(path, old)
         path = old
-    _erase(path)
-
-
-def _erase(path: Path) -> None:
-    """A folder with all that is in it, a file, or a link but not what it points to."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    erase(path)
 
 
 def _number(path: Path) -> int:

@@ -83,7 +83,7 @@ POINTS: dict[str, Callable[[], None]] = {
     **{name: verb(name) for name in ("train", "look", "infer", "mix", "evaluate")},
     "first checkpoint": lambda: when(checkpoints, "save", lambda run, content, keep: content.state.round == 0, die),
     "half a checkpoint": lambda: when(
-        checkpoints, "_write", lambda path, content: "2/manifest" in str(path), half_a_manifest
+        checkpoints, "write", lambda path, content: "2/manifest" in str(path), half_a_manifest
     ),
     "before the rename": lambda: when(os, "rename", lambda old, new: str(old).endswith(".new-round-000002"), die),
     "after the rename": lambda: when(os, "rename", lambda old, new: str(old).endswith(".new-round-000002")),

@@ -307,7 +307,7 @@ def test_a_full_disk_ends_a_run_that_can_go_on(tmp_path: Path, monkeypatch: pyte
         path.write_bytes(content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "_write", full)
+        patch.setattr(checkpoints, "write", full)
         with pytest.raises(RunError, match=r"round-000002.*No space left on device.*resume"):
             driver().fit(3, run=folder, progress=False)
     rest = driver().fit(3, run=folder, resume=True, progress=False)
