@@ -456,17 +456,25 @@ def test_the_command_lists_experiments_and_refuses_unknown_ones(capsys, tmp_path
         assert words in capsys.readouterr().err
 
 
-RESULTS = Path(__file__).resolve().parents[1] / "experiments" / "RESULTS.md"
-SECTIONS = re.findall(r"^<!-- (?!end )(\S+) -->$", RESULTS.read_text(), flags=re.MULTILINE)
+FOLDER = Path(__file__).resolve().parents[1] / "experiments"
+# Document -> where the stores of its sections are.
+DOCUMENTS = {FOLDER / "RESULTS.md": FOLDER / "results", FOLDER / "robustness" / "RESULTS.md": FOLDER / "robustness"}
+SECTIONS = [
+    pytest.param(path, section, id=section)
+    for path in DOCUMENTS
+    for section in re.findall(r"^<!-- (?!end )(\S+) -->$", path.read_text(), flags=re.MULTILINE)
+]
 
 
 def test_there_are_results():
-    assert len(SECTIONS) >= 7
+    assert len(SECTIONS) >= 9
+    stores = {path.stem for folder in DOCUMENTS.values() for path in folder.glob("*.json")}
+    assert stores == {section.id for section in SECTIONS}
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_the_tables_of_the_results_are_what_the_stores_say(section):
+@pytest.mark.parametrize(("path", "section"), SECTIONS)
+def test_the_tables_of_the_results_are_what_the_stores_say(path, section):
     name, scale = section.rsplit("-", 1)
-    results = Results(load_experiment(name, scale), Store(RESULTS.parent / "results" / f"{section}.json"))
-    text = RESULTS.read_text()
+    results = Results(load_experiment(name, scale), Store(DOCUMENTS[path] / f"{section}.json"))
+    text = path.read_text()
     assert refreshed(text, section, document(results)) == text
