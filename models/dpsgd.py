@@ -53,10 +53,8 @@ def build(
     mix: Literal["after", "before"] = "after",
     learning_rate: float = 0.1,
 ) -> CooperationModel:
-    """`neighbours`: links of each client on the ring; `groups`: rings of group-ring; `learning_rate`: the clients' own, for
-    `mix=before`, where lambda is its inverse.
-    """
-    if groups < 1 or learning_rate <= 0:
-        raise InputError(f"groups={groups}, learning_rate={learning_rate}: expected at least 1, and a positive rate")
+    """`neighbours`: links on the ring; `groups`: rings of group-ring; `learning_rate`: of the clients, for `mix=before`."""
+    if min(groups, neighbours) < 1 or learning_rate <= 0:
+        raise InputError(f"{groups=}, {neighbours=}, {learning_rate=}: expected at least 1, and a positive rate")
     prior = Dirac(metropolis(adjacency(num_clients, topology, groups, neighbours)))
     return CooperationModel(prior, Ignored(), MixModels() if mix == "after" else Pull(1 / learning_rate))

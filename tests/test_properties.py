@@ -231,7 +231,9 @@ def test_graphs_are_finite_and_masks_blind(name: str, data: st.DataObject) -> No
     expected, found = (inferred(name, evidence(peers, loss, received, each)) for each in (None, junk))
     for site, value in expected.moments.items():
         assert bool(value.isfinite().all()), site
-        assert torch.equal(found.moments[site], value), site
+        # Gradient steps on a few numbers were seen to differ in the last bits within one process.
+        tolerance = 1e-9 if "SVI" in name else 0.0
+        assert torch.allclose(found.moments[site], value, rtol=tolerance, atol=tolerance), site
     assert all(map(math.isfinite, expected.bounds))
     graph = torch.where(peers.mask, expected.moments["Y"], 0)
     assert float(graph.min()) >= -1e-9
