@@ -99,10 +99,14 @@ def comparison_table(rows: Sequence[Row], seeds: int) -> Group:
 
 def markdown(rows: Sequence[Row], columns: Sequence[str], seeds: int) -> str:
     """The comparison as a Markdown table."""
-    lines = ["| model | " + " | ".join(_heading(c, rows) for c in columns) + " |", "| --- " * (len(columns) + 1) + "|"]
-    for row in rows:
-        lines.append(f"| {row['model']} | " + " | ".join(_cell(c, row[c], seeds) for c in columns) + " |")
-    return "\n".join(lines)
+    cells = [[row["model"], *(_cell(column, row[column], seeds) for column in columns)] for row in rows]
+    return markdown_table(["model", *(_heading(column, rows) for column in columns)], cells)
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Any table of texts as Markdown."""
+    lines = ["| " + " | ".join(heads) + " |", "| --- " * len(heads) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def _heading(column: str, rows: Sequence[Row]) -> str:

@@ -127,9 +127,6 @@ def _curves(history: Sequence[Row]) -> Row:
     paths = {
         "round": ("round",),
         "accuracy": ("accuracy", "mean"),
-        "accuracy_trained": ("accuracy_trained", "mean"),
-        "loss": ("loss",),
-        "elbo": ("elbo",),
         "l1": ("graph", "l1"),
         "received": ("bytes", "received"),
     }

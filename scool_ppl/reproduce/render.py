@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
 from statistics import fmean, stdev
 
 from scool_ppl.errors import InputError
 from scool_ppl.reproduce.experiment import Column, Method, described
 from scool_ppl.reproduce.measures import MEASURES
 from scool_ppl.reproduce.results import Results
+from scool_ppl.tables import markdown_table
 
 DETAILS = (
     *("std", "worst10", "task", "gain", "harmed", "mixed", "trained"),
@@ -34,7 +34,7 @@ def document(results: Results) -> str:
     parts = [
         f"Mean over clients{f', ± standard deviation over {seeds} seeds' if seeds > 1 else ', one seed'}; "
         + _counted(results),
-        markdown(*main_table(results)),
+        markdown_table(*main_table(results)),
         "Federations: "
         + "; ".join(f"*{column.label}* `{column.federation}`, {training(column)}" for column in experiment.columns)
         + ".",
@@ -103,7 +103,7 @@ def details(results: Results, column: Column) -> str:
     if shown["task"] == [cell(results, column, method, "accuracy") for method in methods]:
         del shown["task"]
     rows = [[method.label, *(texts[i] for texts in shown.values())] for i, method in enumerate(methods)]
-    return markdown(["method", *(MEASURES[measure].title for measure in shown)], rows)
+    return markdown_table(["method", *(MEASURES[measure].title for measure in shown)], rows)
 
 
 def choices(results: Results) -> str:
@@ -119,7 +119,7 @@ def choices(results: Results) -> str:
         return ""
     labels = [column.label for column in experiment.columns]
     text = f"Chosen by validation accuracy under seed {experiment.tuning_seed}, which is in no table:"
-    return f"{text}\n\n{markdown(['method', 'candidates', *labels], rows)}"
+    return f"{text}\n\n{markdown_table(['method', 'candidates', *labels], rows)}"
 
 
 def clients_csv(results: Results) -> str:
@@ -152,12 +152,6 @@ def cell(results: Results, column: Column, method: Method, measure: str) -> str:
     scaled = [value * form.scale for value in values]
     text = f"{fmean(scaled):{'+' if form.signed else ''}.{form.digits}f}"
     return f"{text} ± {stdev(scaled):.{form.digits}f}" if len(scaled) > 1 else text
-
-
-def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(heads) + " |", "| --- " * len(heads) + "|"]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def _counted(results: Results) -> str:
