@@ -23,7 +23,7 @@ from scool_ppl.peers import Peers, Top
 from scool_ppl.priors import Dirac
 from scool_ppl.progress import tracked
 from scool_ppl.records import history_row
-from tests.small import (
+from tests.helpers.small import (
     RATE,
     clients,
     close,

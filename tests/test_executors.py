@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import pytest
 import torch
-from test_clients import SGD, assert_same, clients, distinct, federation, one_thread
 from torch import Tensor, nn
 
 from scool_ppl.batches import shuffled
@@ -20,6 +19,7 @@ from scool_ppl.federation import Federation
 from scool_ppl.measured import optimizer_layout
 from scool_ppl.networks import CNN
 from scool_ppl.peers import Peers
+from tests.test_clients import SGD, assert_same, clients, distinct, federation, one_thread
 
 ADAM = partial(torch.optim.Adam, lr=0.01)
 __all__ = ["one_thread"]  # a fixture, used by every test here

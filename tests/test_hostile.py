@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from scool_ppl import EM, Clients, InputError, Schedule, load_federation, load_model
 from scool_ppl.hostile import Attack, HostileClients, colluders_z
-from tests.faulty import Fault, FaultyClients
+from tests.helpers.faulty import Fault, FaultyClients
 
 K = 6
 FEDERATION = load_federation(f"permuted:digits:clients={K},groups=2,train=20,test=20", seed=3)

@@ -20,13 +20,13 @@ import numpy as np
 import pyro
 import pytest
 import torch
-from faulty import Fault, FaultyClients
-from small import ONE_STEP, brief, clients, federation
-from test_cli import TINY, scool
-from test_resume import driver
 
 from scool_ppl import EM, CooperationModel, Federation, load_model
 from scool_ppl.errors import RunError
+from tests.helpers.faulty import Fault, FaultyClients
+from tests.helpers.small import ONE_STEP, brief, clients, federation
+from tests.test_cli import TINY, scool
+from tests.test_resume import driver
 
 
 def belongings() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from scool_ppl import EM, Clients, CooperationModel, Federation, InputError, Sch
 from scool_ppl.em import EMState
 from scool_ppl.membership import seated
 from scool_ppl.zoo import model_names
-from tests.small import brief
+from tests.helpers.small import brief
 from tests.test_conformance import flattened
 from tests.test_quarantine import same
 

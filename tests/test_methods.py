@@ -20,7 +20,7 @@ from scool_ppl.evidence import Evidence
 from scool_ppl.likelihoods import GradientAlignment
 from scool_ppl.mixing import Alone
 from scool_ppl.priors import Box
-from tests.small import (
+from tests.helpers.small import (
     ONE_STEP,
     RATE,
     clients,

@@ -14,7 +14,7 @@ from torch import Tensor
 from scool_ppl.errors import InputError
 from scool_ppl.peers import EpsilonGreedy, PeerPolicy, Peers, RandomPairs, Top
 from scool_ppl.turn import Turn
-from tests.small import uniform
+from tests.helpers.small import uniform
 
 K = 6
 DRAWS = 400

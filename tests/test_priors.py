@@ -23,7 +23,7 @@ from scool_ppl.peers import Peers
 from scool_ppl.priors import MMSBM, SBM, Attention, Box, Joint, ModelMixture
 from scool_ppl.priors.attention import FilterEncoder
 from tests.conftest import evidence_of, planted, random_log_lik
-from tests.small import close, normal, uniform
+from tests.helpers.small import close, normal, uniform
 
 
 def rng(seed: int = 0) -> torch.Generator:

@@ -18,7 +18,7 @@ from scool_ppl.evidence import Evidence
 from scool_ppl.peers import Peers
 from scool_ppl.priors import Box, Joint
 from tests.conftest import evidence_of, random_log_lik
-from tests.small import close, normal, uniform
+from tests.helpers.small import close, normal, uniform
 
 OFF = ~torch.eye(4, dtype=torch.bool)
 

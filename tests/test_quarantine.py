@@ -17,8 +17,8 @@ from scool_ppl.errors import ClientError, RunError
 from scool_ppl.peers import Peers
 from scool_ppl.quarantine import RESTING, check_table
 from scool_ppl.zoo import model_names
-from tests.faulty import Fault, FaultyClients, Kind
-from tests.small import brief
+from tests.helpers.faulty import Fault, FaultyClients, Kind
+from tests.helpers.small import brief
 from tests.test_conformance import flattened
 
 K, FAULTY, ROUND = 5, 2, 1

@@ -18,10 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from killed import POINTS
-from small import CLASSES, FEATURES, brief, clients
-from test_cli import TINY, bits, contents, refused, scool
-from test_conformance import FEDERATION, SCHEDULE, flattened
 
 from scool_ppl import checkpoints
 from scool_ppl.clients import Clients
@@ -32,6 +28,10 @@ from scool_ppl.records import Row
 from scool_ppl.runs import Run
 from scool_ppl.signals import Interrupted
 from scool_ppl.zoo import load_model, model_names, model_path
+from tests.helpers.killed import POINTS
+from tests.helpers.small import CLASSES, FEATURES, brief, clients
+from tests.test_cli import TINY, bits, contents, refused, scool
+from tests.test_conformance import FEDERATION, SCHEDULE, flattened
 
 
 class StoppedHereError(Exception):
@@ -76,10 +76,10 @@ def made(model: str) -> EM:
 @pytest.fixture(scope="module")
 def kills(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What `killed.py` found wrong after each kill."""
-    program = Path(__file__).with_name("killed.py")
-    command = [sys.executable, str(program), str(tmp_path_factory.mktemp("kills"))]
+    command = [sys.executable, "-m", "tests.helpers.killed", str(tmp_path_factory.mktemp("kills"))]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False, cwd=root)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

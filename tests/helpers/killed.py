@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from small import brief
 
 from scool_ppl import checkpoints, workflow
 from scool_ppl.em import EM
@@ -27,6 +26,7 @@ from scool_ppl.runs import HISTORY, SUMMARY, Run
 from scool_ppl.specs import load_federation
 from scool_ppl.workflow import Settings, Workbench
 from scool_ppl.zoo import load_model
+from tests.helpers.small import brief
 
 ROUNDS = 3
 SETTINGS = Settings(
