@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from scool_ppl.batches import Batches, Params, Probe, Pull, drawn, labelled, padded
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.executors import Loop, Stacked, mixed
-from scool_ppl.peers import Peers
 from scool_ppl.trainers import EXECUTORS, Trained, Trainers
 
 __all__ = ["EXECUTORS", "Batches", "Clients", "Evaluation", "Mixture", "Params", "Probe", "Pull", "Trained"]
@@ -106,18 +106,18 @@ class Clients(Trainers):
         if peers.num_clients != self.num_clients:
             raise InputError(f"peers are of {peers.num_clients} clients, expected {self.num_clients}: one row for each")
         own = torch.arange(self.num_clients)[:, None].expand_as(peers.mask)
-        senders = (own.T if peers.senders is None else peers.senders).to(own.device).where(peers.mask.cpu(), own)
+        senders = peers.columns().expand_as(peers.mask).to(own.device).where(peers.mask.cpu(), own)
         data = senders if model == "receiver" else own
         if bool((~probe.mask.any(1).cpu()[data] & peers.mask.cpu()).any()):
             empty = ", ".join(self.names[i] for i in (~probe.mask.any(1)).nonzero().flatten().tolist())
             raise InputError(
                 f"no images in the probe of: {empty}; expected one at least; probe another split or mask them"
             )
-        if peers.senders is None:
+        if peers.is_table:
+            losses = self._columns(params, senders.to(self.device), probe, model)
+        else:
             losses = self._all_pairs(params, probe)
             losses = losses if model == "receiver" else losses.T
-        else:
-            losses = self._columns(params, senders.to(self.device), probe, model)
         return losses.to(peers.mask.device).where(peers.mask, 0)
 
     def probe_loss(self, params: Params, probe: Probe) -> Tensor:

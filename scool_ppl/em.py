@@ -15,6 +15,7 @@ from torch import Tensor
 
 from scool_ppl.arguments import check_kind, check_whole
 from scool_ppl.batches import Params
+from scool_ppl.candidates import Peers
 from scool_ppl.clients import Clients, Evaluation, Mixture, Trained
 from scool_ppl.errors import ClientError, InputError, original
 from scool_ppl.estep import Posterior
@@ -22,7 +23,6 @@ from scool_ppl.evidence import Evidence
 from scool_ppl.federation import Federation
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.measured import threads
-from scool_ppl.peers import Peers
 from scool_ppl.priors import Joint
 from scool_ppl.progress import tracked
 from scool_ppl.quarantine import RESTING, attended, awoken, held, joined_by, resting, sitting_out

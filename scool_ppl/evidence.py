@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from scool_ppl.arguments import check_kind
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
-from scool_ppl.peers import Peers
-from scool_ppl.quarantine import check_networks, check_table, without
+from scool_ppl.quarantine import check_networks, check_table
 
 if TYPE_CHECKING:
     from scool_ppl.clients import Clients, Params, Probe
@@ -35,7 +35,7 @@ class Evidence:
         self.trained = trained
         self.present = turn.present
         self.planned = peers
-        self.peers = without(peers, self.present)
+        self.peers = peers.among(self.present)
         self.memory = turn.memory
         self.seed = turn.seed
         self.round = turn.round
@@ -75,8 +75,7 @@ class Evidence:
                 "the same pairs with the roles of model and data exchanged"
             )
         evidence.loss = loss
-        mask = evidence.peers.mask
-        if loss_received is None and evidence.peers.senders is None and torch.equal(mask, mask.T):
+        if loss_received is None and evidence.peers.is_mutual:
             loss_received = loss.T
         if loss_received is not None:
             evidence.loss_received = loss_received
@@ -110,8 +109,7 @@ class Evidence:
     @cached_property
     def loss_received(self) -> Tensor:
         """L_ji: mean loss of the sender's trained model j on the data of the receiver i, (K, M)."""
-        mask = self.peers.fresh.mask
-        if self.peers.senders is None and torch.equal(mask, mask.T):
+        if self.peers.fresh.is_mutual:
             return self.loss.T
         return self._cross_loss(self.probe, "sender")
 

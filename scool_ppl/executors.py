@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from scool_ppl.batches import Batches, MakeOptimizer, Params, Pull, descend, towards
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
 from scool_ppl.measured import Layout, threads
 from scool_ppl.networks import seeded
-from scool_ppl.peers import Peers
 from scool_ppl.tasks import Task
 
 Result = TypeVar("Result")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl.batches import Params, Probe
-from scool_ppl.peers import Peers
+from scool_ppl.candidates import Peers
 
 if TYPE_CHECKING:
     from scool_ppl.clients import Clients
@@ -21,8 +21,7 @@ def midpoint_alignment(clients: Clients, params: Params, peers: Peers, probe: Pr
 
     Symmetric, so every unordered pair is computed once; pairs go in chunks, so memory does not grow with their number.
     """
-    receivers, columns = peers.mask.nonzero(as_tuple=True)
-    senders = columns if peers.senders is None else peers.senders[receivers, columns]
+    receivers, columns, senders = peers.pairs()
     low, high = torch.minimum(receivers, senders), torch.maximum(receivers, senders)
     pairs, where = torch.stack([low, high], 1).unique(dim=0, return_inverse=True)
     values = [_aligned(clients, params, chunk, probe) for chunk in pairs.split(PAIRS_AT_ONCE) if len(chunk)]

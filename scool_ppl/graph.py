@@ -14,9 +14,9 @@ from torch import Tensor
 
 from scool_ppl import graph_files
 from scool_ppl.arguments import check_whole
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph_files import by_appearance
-from scool_ppl.peers import Peers
 from scool_ppl.randomness import generator
 
 Kind = Literal["edges", "rows", "point"]
@@ -96,8 +96,7 @@ class CooperationGraph:
 
     def edges(self) -> tuple[Tensor, Tensor, Tensor]:
         """Receivers, senders and weights of the E edges of non-zero weight, ordered by receiver: three (E,) tensors."""
-        receivers, columns = self.weights.nonzero(as_tuple=True)
-        senders = columns if self.peers.senders is None else self.peers.senders[receivers, columns]
+        receivers, columns, senders = self.peers._replace(mask=self.weights != 0).pairs()
         return receivers, senders, self.weights[receivers, columns]
 
     def blocks(self) -> Tensor:
@@ -210,9 +209,7 @@ class CooperationGraph:
         return Scores(float(l1), self._auc(truth), ari)
 
     def _auc(self, truth: Tensor) -> float | None:
-        own = torch.arange(self.num_clients)[:, None]
-        columns = torch.arange(self.weights.shape[1]) if self.peers.senders is None else self.peers.senders
-        looked = self.peers.mask & (columns != own)
+        looked = self.peers.mask & ~self.peers.own()
         labels = self.peers.take(truth)[looked] > 0
         if bool(labels.all()) or not bool(labels.any()):
             return None

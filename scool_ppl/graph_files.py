@@ -14,8 +14,8 @@ import networkx as nx
 import torch
 from torch import Tensor
 
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
-from scool_ppl.peers import Peers
 
 if TYPE_CHECKING:
     from scool_ppl.graph import CooperationGraph
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def to_networkx(cooperation: CooperationGraph) -> nx.DiGraph:
     """A DiGraph on the names; the edge u -> v, "v learns from u", has weight w[v, u]; weights of 0 are no edges."""
-    complete = cooperation.peers.senders is None and bool(
+    complete = not cooperation.peers.is_table and bool(
         (cooperation.peers.mask | torch.eye(cooperation.num_clients).bool()).all()
     )
     graph = nx.DiGraph(kind=cooperation.kind, peers="everybody" if complete else "edges")

@@ -97,11 +97,8 @@ class CrossLoss:
 
     def _best(self, evidence: Evidence) -> Tensor:
         """Mean over clients j of the mean of the two lowest losses that other clients' models have on D_j."""
-        others = evidence.peers.fresh.mask.clone()
-        if evidence.peers.senders is None:
-            others.fill_diagonal_(False)
-        else:
-            others &= evidence.peers.senders != torch.arange(evidence.num_clients)[:, None]
+        peers = evidence.peers.fresh
+        others = peers.mask & ~peers.own()
         loss = evidence.loss_received.masked_fill(~others, torch.inf)
         lowest = loss.sort(dim=1).values[:, :2]
         seen = lowest.isfinite()

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from scool_ppl.arguments import check_kind, check_names
+from scool_ppl.candidates import Peers
 from scool_ppl.em import EM
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.evidence import Evidence
 from scool_ppl.executors import who_started, with_started
 from scool_ppl.federation import Federation
-from scool_ppl.peers import JOINED, Peers
+from scool_ppl.peers import JOINED
 from scool_ppl.seats import Axes, learned_axes, parameter_axes, site_axes
 from scool_ppl.state import CooperationModel, EMState
 
@@ -77,7 +78,7 @@ class _Move:
         self.size = len(self.where)
         turn = em.turn(state)  # in which pairs that rested are awake
         self.peers, self.weights, self.memory = turn.peers, turn.weights, dict(turn.memory)
-        self.table, self.reopened = self.peers is not None and self.peers.senders is not None, False
+        self.table, self.reopened = self.peers is not None and self.peers.is_table, False
         self.sites = (
             site_axes(em.model.prior, Evidence(turn, state.params, turn.peers)) if turn.peers is not None else {}
         )
@@ -113,7 +114,7 @@ class _Move:
         """The last graph and its candidates; everybody becomes a candidate anew where a table cannot be kept."""
         first = self.fresh.moments.get("Y")
         start = torch.zeros(self.size, self.size) if first is None else first
-        if peers.senders is not None:
+        if peers.is_table:
             kept = self._table(peers)
             if kept is not None:
                 return kept, weights[self.where]

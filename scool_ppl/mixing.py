@@ -11,8 +11,8 @@ from torch import Tensor
 from scool_ppl.arguments import positive
 from scool_ppl.batches import Batches, Params, shared
 from scool_ppl.batches import Pull as Proximal
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
-from scool_ppl.peers import Peers
 from scool_ppl.turn import Turn
 
 
@@ -173,9 +173,7 @@ def normalised(weights: Tensor, peers: Peers) -> tuple[Tensor, Tensor]:
     """
     weights = torch.where(peers.mask, weights, torch.zeros_like(weights))
     own = torch.ones(peers.num_clients, dtype=weights.dtype)
-    clients = torch.arange(peers.num_clients)[:, None]
-    columns = clients.T if peers.senders is None else peers.senders
-    chose_self = ((columns == clients) & peers.mask).any(1)
+    chose_self = peers.own().any(1)
     own = torch.where(chose_self & (weights.sum(1) > 0), torch.zeros_like(own), own)
     total = weights.sum(1) + own
     return weights / total[:, None], own / total

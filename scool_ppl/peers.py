@@ -1,14 +1,14 @@
-"""Peers: which candidate senders each receiver looks at this round, as a (K, M) table."""
+"""Peer policies: which candidate senders each receiver looks at this round."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
-from torch import Tensor
 
 from scool_ppl.arguments import check_whole, finite, whole
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -16,88 +16,6 @@ if TYPE_CHECKING:
 
 JOINED = "global/joined"
 """Entry of the memory: the round, counted from 0, before which clients joined or left so that all are looked at anew."""
-
-
-class Peers(NamedTuple):
-    """The table of candidate senders per receiver.
-
-    mask: (K, M) bool, True where the pair (receiver row, sender column) takes part.
-    senders: (K, M) long, the client in each column of each row; None means column m is client m (M = K).
-    looked: (K, M) bool, the pairs of `mask` that are looked at anew this round; None means all. What is known of the
-    others comes from the rounds before.
-    """
-
-    mask: Tensor
-    senders: Tensor | None = None
-    looked: Tensor | None = None
-
-    @property
-    def fresh(self) -> Peers:
-        """The same table with only the pairs that are looked at this round."""
-        return self if self.looked is None else Peers(self.mask & self.looked, self.senders)
-
-    @property
-    def num_clients(self) -> int:
-        return int(self.mask.shape[0])
-
-    @classmethod
-    def everybody(cls, num_clients: int, includes_self: bool = False) -> Peers:
-        """Every client is a candidate for every other (and for itself if asked)."""
-        mask = torch.ones(num_clients, num_clients, dtype=torch.bool)
-        return cls(mask if includes_self else mask.fill_diagonal_(False))
-
-    def columns(self) -> Tensor:
-        """The sender in each column, (1, K) or (K, M)."""
-        return torch.arange(self.mask.shape[1])[None] if self.senders is None else self.senders
-
-    def gather(self, x: Tensor) -> Tensor:
-        """Rows of x (K, ...) seen by each receiver: (1, K, ...) for everybody, else (K, M, ...)."""
-        return x.unsqueeze(0) if self.senders is None else x[self.senders]
-
-    def take(self, matrix: Tensor) -> Tensor:
-        """Entries of a (K, K) matrix at the candidates: (K, M)."""
-        return matrix if self.senders is None else matrix.gather(1, self.senders)
-
-    def dense(self, values: Tensor, fill: float = 0.0) -> Tensor:
-        """A (K, M) table as a (K, K) matrix; pairs that are not candidates get `fill`."""
-        values = torch.where(self.mask, values, torch.as_tensor(fill, dtype=values.dtype))
-        if self.senders is None:
-            return values
-        out = torch.full((self.num_clients, self.num_clients), fill, dtype=values.dtype)
-        rows, columns = self.mask.nonzero(as_tuple=True)
-        out[rows, self.senders[rows, columns]] = values[rows, columns]
-        return out
-
-    def combine(self, weights: Tensor, x: Tensor) -> Tensor:
-        """sum_j weights[i, j] x[j] over each receiver's candidates, for x (K, ...) -> (K, ...).
-
-        A table is summed column by column, so that memory stays at one copy of x.
-        """
-        weights = torch.where(self.mask, weights, torch.zeros_like(weights)).to(x)
-        flat = x.reshape(len(x), -1)
-        broken = ~flat.isfinite().all(1)
-        if bool(broken.any()):  # 0 * nan is nan: what broke reaches only those who give it weight
-            out = self.combine(weights, flat.masked_fill(broken[:, None], 0))
-            out[self.combine(weights.ne(0).to(x), broken.to(x)) > 0] = torch.nan
-            return out.view_as(x)
-        if self.senders is None:
-            return (weights @ flat).view_as(x)
-        out = torch.zeros_like(flat)
-        for column in range(weights.shape[1]):
-            out += weights[:, column, None] * flat[self.senders[:, column].to(x.device)]
-        return out.view_as(x)
-
-    def distance(self, own: Tensor, theirs: Tensor, norm: float = 2.0) -> Tensor:
-        """|theirs_j - own_i| of each receiver i and candidate j, rows (K, P) -> (K, M) float64, masked or not.
-
-        A table goes column by column, so that memory stays at one copy of the rows.
-        """
-        if self.senders is None:
-            return torch.cdist(own.double(), theirs.double(), p=norm)
-        columns = [
-            torch.linalg.vector_norm((theirs[c] - own).double(), norm, dim=1) for c in self.senders.T.to(own.device)
-        ]
-        return torch.stack(columns, 1)
 
 
 class PeerPolicy(Protocol):
@@ -137,8 +55,7 @@ class Top:
         since = int(turn.memory.get(JOINED, torch.zeros(())))
         if turn.round - since < self.after or previous.mask.shape[1] <= kept:
             return previous
-        own = (previous.columns() == torch.arange(turn.num_clients)[:, None]) & previous.mask
-        weights = turn.weights.masked_fill(~previous.mask, -torch.inf).masked_fill(own, torch.inf)
+        weights = turn.weights.masked_fill(~previous.mask, -torch.inf).masked_fill(previous.own(), torch.inf)
         ranked = weights.topk(kept, dim=1).indices
         ranked = ranked.sort(dim=1).values
         senders = ranked if previous.senders is None else previous.senders.gather(1, ranked)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from scool_ppl.arguments import check_names
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import ClientError, InputError, RunError, unknown
-from scool_ppl.peers import Peers
 
 if TYPE_CHECKING:
     from scool_ppl.batches import Params, Probe
@@ -51,11 +51,10 @@ def check_table(
     The network of each pair is its receiver's or its sender's, the data are the other's; "both": the pair's entry is of
     both alike, and where that puts the blame on everybody, nobody is blamed.
     """
-    rows, columns = peers.mask.nonzero(as_tuple=True)
+    rows, columns, senders = peers.pairs()
     bad = ~table.detach()[rows, columns].isfinite()
     if not bool(bad.any()):
         return
-    senders = peers.columns().expand_as(peers.mask)[rows, columns]
     networks, data = (senders, rows) if model == "sender" else (rows, senders)
     broken = _everywhere(networks, bad, len(names))
     if model == "both":
@@ -113,18 +112,11 @@ def joined_by(reasons: dict[str, str], fault: ClientError, names: Sequence[str],
     return every
 
 
-def without(peers: Peers, present: Tensor) -> Peers:
-    """The table with rows and columns of the absent masked."""
-    if bool(present.all()):
-        return peers
-    return peers._replace(mask=peers.mask & present[:, None] & peers.gather(present))
-
-
 def attended(turn: Turn, rows: bool) -> Turn:
     """The turn as those present see it: no absent client in the last graph; where `rows` sum to one, they do so again."""
     if not turn.absent or turn.peers is None or turn.weights is None:
         return turn
-    peers = without(turn.peers, turn.present)
+    peers = turn.peers.among(turn.present)
     weights = torch.where(peers.mask, turn.weights, torch.zeros_like(turn.weights))
     if rows:
         weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-30)

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scool_ppl.candidates import Peers
 from scool_ppl.checkpoints import last_round, tidy
 from scool_ppl.datasets import UNREADABLE
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.files import read_regular
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.graph_files import replacing
-from scool_ppl.peers import Peers
 from scool_ppl.records import Row
 
 MARK, HISTORY, SUMMARY = "run.json", "history.jsonl", "summary.json"

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from scool_ppl.arguments import check_kind, whole
 from scool_ppl.batches import Params
+from scool_ppl.candidates import Peers
 from scool_ppl.clients import Evaluation
 from scool_ppl.errors import InputError
 from scool_ppl.estep import EStep, NaturalGradient
 from scool_ppl.graph import CooperationGraph
 from scool_ppl.likelihoods import Likelihood
 from scool_ppl.mixing import Mixing
-from scool_ppl.peers import All, PeerPolicy, Peers
+from scool_ppl.peers import All, PeerPolicy
 from scool_ppl.priors import GraphPrior
 from scool_ppl.records import Row
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl.batches import Batches, Params, Pull
-from scool_ppl.peers import Peers
+from scool_ppl.candidates import Peers
 from scool_ppl.quarantine import check_training
 from scool_ppl.randomness import generator
 

@@ -34,10 +34,10 @@ from scool_ppl import (
     peers,
     priors,
 )
+from scool_ppl.candidates import Peers
 from scool_ppl.cli import main
 from scool_ppl.em import CooperationModel
 from scool_ppl.networks import MLP
-from scool_ppl.peers import Peers
 from scool_ppl.zoo import model_names
 
 NAN, INF = math.nan, math.inf

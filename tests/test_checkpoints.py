@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from scool_ppl import checkpoints
+from scool_ppl.candidates import Peers
 from scool_ppl.checkpoints import DATA, MANIFEST, TENSORS, Checkpoint
 from scool_ppl.clients import Evaluation
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.peers import Peers
 from scool_ppl.state import EMState
 from scool_ppl.typed import decode, encode
 

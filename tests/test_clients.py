@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scool_ppl.batches import padded, shuffled
+from scool_ppl.candidates import Peers
 from scool_ppl.clients import Clients, Params
 from scool_ppl.errors import InputError
 from scool_ppl.federation import Federation
 from scool_ppl.networks import MLP
-from scool_ppl.peers import Peers
 
 
 @pytest.fixture(autouse=True)

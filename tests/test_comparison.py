@@ -14,9 +14,9 @@ import torch
 from rich.console import Console
 
 from scool_ppl import InputError, load_federation
+from scool_ppl.candidates import Peers
 from scool_ppl.comparison_figure import draw_comparison
 from scool_ppl.graph import CooperationGraph
-from scool_ppl.peers import Peers
 from scool_ppl.tables import COLUMNS, comparison, comparison_table, fit_table, markdown, number
 from scool_ppl.workflow import Result, Settings, Workbench, compare, labels, save_comparison
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from scool_ppl import CooperationModel, InputError, load_model
 from scool_ppl.batches import Batches, Params, shared
+from scool_ppl.candidates import Peers
 from scool_ppl.clients import Clients, Evaluation
 from scool_ppl.em import EMInfo, EMState, Schedule
 from scool_ppl.errors import ClientError
@@ -19,7 +20,7 @@ from scool_ppl.evidence import Evidence
 from scool_ppl.graph import Scores
 from scool_ppl.likelihoods import CrossLoss, Ignored
 from scool_ppl.mixing import Alone, Mixing, Pull, ServeUsers, ShareData
-from scool_ppl.peers import Peers, Top
+from scool_ppl.peers import Top
 from scool_ppl.priors import Dirac
 from scool_ppl.progress import tracked
 from scool_ppl.records import history_row

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from scool_ppl import EM, CooperationModel, InputError, NaturalGradient, Schedule, SVIStep, load_model
+from scool_ppl.candidates import Peers
 from scool_ppl.clients import Clients
 from scool_ppl.em import EMInfo, EMState, Fit
 from scool_ppl.federation import Federation
 from scool_ppl.likelihoods import CrossLoss, Ignored
 from scool_ppl.mixing import Alone, MixModels, MixUpdates
-from scool_ppl.peers import Peers, Top
+from scool_ppl.peers import Top
 from scool_ppl.priors import SBM, Dirac
 from scool_ppl.records import Row
 from scool_ppl.specs import load_federation

@@ -10,10 +10,10 @@ from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
 from scool_ppl import GraphPrior, InputError, MomentELBO, NaturalGradient, SVIStep
+from scool_ppl.candidates import Peers
 from scool_ppl.estep import Posterior
 from scool_ppl.evidence import Evidence
 from scool_ppl.graph import CooperationGraph
-from scool_ppl.peers import Peers
 from scool_ppl.priors import SBM, Dirac, Joint
 from tests.conftest import evidence_of, planted, random_log_lik
 

@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scool_ppl.batches import Params
+from scool_ppl.candidates import Peers
 from scool_ppl.clients import Clients
 from scool_ppl.errors import InputError
 from scool_ppl.evidence import Evidence
 from scool_ppl.federation import Federation
 from scool_ppl.likelihoods import CrossLoss
-from scool_ppl.peers import Peers
 from scool_ppl.specs import load_federation
 from scool_ppl.turn import Turn
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from scool_ppl.batches import shuffled
+from scool_ppl.candidates import Peers
 from scool_ppl.clients import Batches, Clients, Params, Pull, Trained
 from scool_ppl.errors import InputError
 from scool_ppl.federation import Federation
 from scool_ppl.measured import optimizer_layout
 from scool_ppl.networks import CNN
-from scool_ppl.peers import Peers
 from tests.test_clients import SGD, assert_same, clients, distinct, federation, one_thread
 
 ADAM = partial(torch.optim.Adam, lr=0.01)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from scool_ppl.batches import Params
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
 from scool_ppl.mixing import Alone, Mixing, MixModels, MixUpdates, normalised
-from scool_ppl.peers import Peers
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
-from scool_ppl.peers import All, PeerPolicy, Peers, Top
+from scool_ppl.peers import All, PeerPolicy, Top
 from scool_ppl.turn import Turn
 
 SENDERS = torch.tensor([[1, 3], [0, 2], [3, 0], [2, 1]])

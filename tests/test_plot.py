@@ -15,9 +15,9 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
 from scool_ppl.graph import CooperationGraph, same_group
-from scool_ppl.peers import Peers
 from scool_ppl.plot import (
     PALETTE,
     draw_graph,

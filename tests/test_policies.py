@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
-from scool_ppl.peers import EpsilonGreedy, PeerPolicy, Peers, RandomPairs, Top
+from scool_ppl.peers import EpsilonGreedy, PeerPolicy, RandomPairs, Top
 from scool_ppl.turn import Turn
 from tests.helpers.small import uniform
 

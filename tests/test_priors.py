@@ -16,10 +16,10 @@ from torch.distributions import Dirichlet, kl_divergence
 
 from scool_ppl import AutoMeanField, GraphPrior, InputError, MomentELBO, NaturalGradient, SVIStep
 from scool_ppl.bruteforce import enumerated_bound
+from scool_ppl.candidates import Peers
 from scool_ppl.elbo import score
 from scool_ppl.evidence import Evidence
 from scool_ppl.networks import MLP
-from scool_ppl.peers import Peers
 from scool_ppl.priors import MMSBM, SBM, Attention, Box, Joint, ModelMixture
 from scool_ppl.priors.attention import FilterEncoder
 from tests.conftest import evidence_of, planted, random_log_lik

@@ -12,10 +12,10 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from scool_ppl import InputError, NaturalGradient, ProjectedGradient
+from scool_ppl.candidates import Peers
 from scool_ppl.estep import Posterior
 from scool_ppl.estep.projected import onto_simplex
 from scool_ppl.evidence import Evidence
-from scool_ppl.peers import Peers
 from scool_ppl.priors import Box, Joint
 from tests.conftest import evidence_of, random_log_lik
 from tests.helpers.small import close, normal, uniform

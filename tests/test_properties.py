@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scool_ppl import Evidence, NaturalGradient, ProjectedGradient, SVIStep, load_model
+from scool_ppl.candidates import Peers
 from scool_ppl.estep import EStep, Posterior
 from scool_ppl.likelihoods import CrossLoss, Ignored, Likelihood, ModelMixture
 from scool_ppl.mixing import Mixing, MixModels, MixUpdates, normalised
-from scool_ppl.peers import Peers
 from scool_ppl.priors import MMSBM, SBM, Attention, Box, Dirac, GraphPrior, Joint
 from scool_ppl.priors import ModelMixture as MixturePrior
 from scool_ppl.priors.attention import FilterEncoder
-from scool_ppl.quarantine import attended, awoken, held, resting, without
+from scool_ppl.quarantine import attended, awoken, held, resting
 from scool_ppl.randomness import generator
 from scool_ppl.turn import Turn
 
@@ -128,7 +128,7 @@ def test_a_table_without_the_absent_and_back(peers: Peers, data: st.DataObject) 
     peers = peers._replace(looked=None)
     clients: Any = SimpleNamespace(num_clients=size)
     turn = Turn(clients, {}, {}, peers, weights, {}, True, 1, None, 1, 0, tuple(absent))
-    left = without(peers, turn.present)
+    left = peers.among(turn.present)
     assert not left.dense(left.mask.double())[absent].any()
     assert not left.dense(left.mask.double())[:, absent].any()
     here = attended(turn, rows)
@@ -232,7 +232,7 @@ def test_graphs_are_finite_and_masks_blind(name: str, data: st.DataObject) -> No
     for site, value in expected.moments.items():
         assert bool(value.isfinite().all()), site
         # Gradient steps on a few numbers were seen to differ in the last bits within one process.
-        tolerance = 1e-9 if "SVI" in name else 0.0
+        tolerance = 1e-6 if "SVI" in name else 0.0  # junk that counted would be seen in the first digit
         assert torch.allclose(found.moments[site], value, rtol=tolerance, atol=tolerance), site
     assert all(map(math.isfinite, expected.bounds))
     graph = torch.where(peers.mask, expected.moments["Y"], 0)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from scool_ppl import EM, Clients, Federation, InputError, Schedule, load_federation, load_model
+from scool_ppl.candidates import Peers
 from scool_ppl.em import EMState
 from scool_ppl.errors import ClientError, RunError
-from scool_ppl.peers import Peers
 from scool_ppl.quarantine import RESTING, check_table
 from scool_ppl.zoo import model_names
 from tests.helpers.faulty import Fault, FaultyClients, Kind

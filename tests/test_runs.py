@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.graph import CooperationGraph
-from scool_ppl.peers import Peers
 from scool_ppl.runs import Run, free_name
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Independent, Normal
 
 from scool_ppl.batches import Params
+from scool_ppl.candidates import Peers
 from scool_ppl.clients import Clients
 from scool_ppl.comparison_figure import draw_comparison
 from scool_ppl.em import EM, Schedule
@@ -25,7 +26,7 @@ from scool_ppl.federation import Federation
 from scool_ppl.generated import sine, text
 from scool_ppl.likelihoods import CrossLoss
 from scool_ppl.networks import Chars, network_for
-from scool_ppl.peers import All, Peers
+from scool_ppl.peers import All
 from scool_ppl.plot import draw_history
 from scool_ppl.records import spread
 from scool_ppl.tables import comparison, comparison_table, fit_table, markdown

@@ -125,9 +125,7 @@ class Attention(GraphPrior):
         if self.encoder is None:
             raise InputError("the attention prior has no encoder yet; run it in an EM, or call prepare(clients, seed)")
         encoded = self.encoder({name: self.scale * value.cpu() for name, value in evidence.updates.items()})
-        if evidence.peers.senders is None:
-            return encoded @ encoded.T
-        return torch.einsum("kd,kmd->km", encoded, self.sender(encoded))
+        return evidence.peers.inner(encoded, encoded)
 
     def model(self, evidence: Evidence) -> Tensor:
         logits = self.row_logits(self.scores(evidence))

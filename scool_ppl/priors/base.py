@@ -13,12 +13,12 @@ from pyro import poutine
 from torch import Tensor
 
 from scool_ppl.arguments import check_whole
+from scool_ppl.candidates import Peers
 from scool_ppl.distributions import NEVER
 from scool_ppl.elbo import AutoMeanField, LocalModule
 from scool_ppl.errors import InputError
 from scool_ppl.evidence import Evidence
 from scool_ppl.graph import Kind
-from scool_ppl.peers import Peers
 
 if TYPE_CHECKING:
     from scool_ppl.clients import Clients

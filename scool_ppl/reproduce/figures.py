@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scool_ppl.candidates import Peers
 from scool_ppl.charts import draw_weights, draw_weights_over_rounds, new_figure
 from scool_ppl.errors import RunError
 from scool_ppl.graph import CooperationGraph
-from scool_ppl.peers import Peers
 from scool_ppl.records import Row
 from scool_ppl.reproduce.experiment import Column, Method
 from scool_ppl.reproduce.panels import STYLES, draw_series, finished, panels, style_of, with_legend

@@ -1,0 +1,121 @@
+"""Peers: who may learn from whom in a round, as a (K, M) table of candidate senders for each receiver."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Peers(NamedTuple):
+    """The table of candidate senders per receiver.
+
+    mask: (K, M) bool, True where the pair (receiver row, sender column) takes part.
+    senders: (K, M) long, the client in each column of each row; None means column m is client m (M = K).
+    looked: (K, M) bool, the pairs of `mask` that are looked at anew this round; None means all. What is known of the
+    others comes from the rounds before.
+    """
+
+    mask: Tensor
+    senders: Tensor | None = None
+    looked: Tensor | None = None
+
+    @property
+    def fresh(self) -> Peers:
+        """The same table with only the pairs that are looked at this round."""
+        return self if self.looked is None else Peers(self.mask & self.looked, self.senders)
+
+    @property
+    def num_clients(self) -> int:
+        return int(self.mask.shape[0])
+
+    @classmethod
+    def everybody(cls, num_clients: int, includes_self: bool = False) -> Peers:
+        """Every client is a candidate for every other (and for itself if asked)."""
+        mask = torch.ones(num_clients, num_clients, dtype=torch.bool)
+        return cls(mask if includes_self else mask.fill_diagonal_(False))
+
+    @property
+    def is_table(self) -> bool:
+        """Has each receiver candidates of its own? If not, column m is client m."""
+        return self.senders is not None
+
+    @property
+    def is_mutual(self) -> bool:
+        """Is column m client m, and a pair a candidate in both directions or in none? What is of pairs has a transpose."""
+        return self.senders is None and torch.equal(self.mask, self.mask.T)
+
+    def among(self, present: Tensor) -> Peers:
+        """The same table with rows and columns of clients who are not `present` (K,) masked."""
+        if bool(present.all()):
+            return self
+        return self._replace(mask=self.mask & present[:, None] & self.gather(present))
+
+    def columns(self) -> Tensor:
+        """The sender in each column, (1, K) or (K, M)."""
+        return torch.arange(self.mask.shape[1])[None] if self.senders is None else self.senders
+
+    def own(self) -> Tensor:
+        """The pairs of a client with itself among those of the mask, (K, M) bool."""
+        return (self.columns() == torch.arange(self.num_clients)[:, None]) & self.mask
+
+    def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Row, column and sender of each of the N pairs of the mask, by row: three (N,) tensors."""
+        rows, columns = self.mask.nonzero(as_tuple=True)
+        return rows, columns, columns if self.senders is None else self.senders[rows, columns]
+
+    def gather(self, x: Tensor) -> Tensor:
+        """Rows of x (K, ...) seen by each receiver: (1, K, ...) for everybody, else (K, M, ...)."""
+        return x.unsqueeze(0) if self.senders is None else x[self.senders]
+
+    def take(self, matrix: Tensor) -> Tensor:
+        """Entries of a (K, K) matrix at the candidates: (K, M)."""
+        return matrix if self.senders is None else matrix.gather(1, self.senders)
+
+    def dense(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """A (K, M) table as a (K, K) matrix; pairs that are not candidates get `fill`."""
+        values = torch.where(self.mask, values, torch.as_tensor(fill, dtype=values.dtype))
+        if self.senders is None:
+            return values
+        out = torch.full((self.num_clients, self.num_clients), fill, dtype=values.dtype)
+        rows, columns, senders = self.pairs()
+        out[rows, senders] = values[rows, columns]
+        return out
+
+    def combine(self, weights: Tensor, x: Tensor) -> Tensor:
+        """sum_j weights[i, j] x[j] over each receiver's candidates, for x (K, ...) -> (K, ...).
+
+        A table is summed column by column, so that memory stays at one copy of x.
+        """
+        weights = torch.where(self.mask, weights, torch.zeros_like(weights)).to(x)
+        flat = x.reshape(len(x), -1)
+        broken = ~flat.isfinite().all(1)
+        if bool(broken.any()):  # 0 * nan is nan: what broke reaches only those who give it weight
+            out = self.combine(weights, flat.masked_fill(broken[:, None], 0))
+            out[self.combine(weights.ne(0).to(x), broken.to(x)) > 0] = torch.nan
+            return out.view_as(x)
+        if self.senders is None:
+            return (weights @ flat).view_as(x)
+        out = torch.zeros_like(flat)
+        for column in range(weights.shape[1]):
+            out += weights[:, column, None] * flat[self.senders[:, column].to(x.device)]
+        return out.view_as(x)
+
+    def distance(self, own: Tensor, theirs: Tensor, norm: float = 2.0) -> Tensor:
+        """|theirs_j - own_i| of each receiver i and candidate j, rows (K, P) -> (K, M) float64, masked or not.
+
+        A table goes column by column, so that memory stays at one copy of the rows.
+        """
+        if self.senders is None:
+            return torch.cdist(own.double(), theirs.double(), p=norm)
+        columns = [
+            torch.linalg.vector_norm((theirs[c] - own).double(), norm, dim=1) for c in self.senders.T.to(own.device)
+        ]
+        return torch.stack(columns, 1)
+
+    def inner(self, own: Tensor, theirs: Tensor) -> Tensor:
+        """<own_i, theirs_j> of each receiver i and candidate j, rows (K, D) -> (K, M), masked or not."""
+        if self.senders is None:
+            return own @ theirs.T
+        return torch.einsum("kd,kmd->km", own, theirs[self.senders])
