@@ -5,8 +5,7 @@ At scale `paper` after 300, 5,000 and 40,000 steps, a round being 100; what else
 
 from dataclasses import replace
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale, figures
-from scool_ppl.reproduce.scales import PAPER_RESNET, SMALL_CNN, SMOKE
+from scool_ppl.reproduce import PAPER_RESNET, SMALL_CNN, SMOKE, Column, Experiment, Method, at_scale, figures
 
 METHODS = (Method("CoBo", "cobo"), Method("SCooL-SBM", "scool_sbm"))
 

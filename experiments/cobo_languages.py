@@ -1,8 +1,7 @@
 """CoBo, Table 2 (language models): clients who write in different languages; next-character prediction."""
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import SMOKE
-from scool_ppl.workflow import Settings
+from scool_ppl.reproduce import SMOKE, Column, Experiment, Method, at_scale
+from scool_ppl.workbench import Settings
 
 RATES = ({"--learning-rate": 0.05}, {"--learning-rate": 0.1}, {"--learning-rate": 0.2})
 SIMPLEX = {"domain": "simplex"}

@@ -6,8 +6,17 @@ clients have an eighth of the images each, in the paper half of them, the same i
 
 from dataclasses import replace
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import PAPER_RESNET, SMALL_CNN, SMALL_MLP, SMOKE, as_printed
+from scool_ppl.reproduce import (
+    PAPER_RESNET,
+    SMALL_CNN,
+    SMALL_MLP,
+    SMOKE,
+    Column,
+    Experiment,
+    Method,
+    as_printed,
+    at_scale,
+)
 
 RATES = ({"--learning-rate": 0.02}, {"--learning-rate": 0.05}, {"--learning-rate": 0.1})
 METHODS = (

@@ -3,7 +3,7 @@
 import math
 
 from scool_ppl.reproduce import Column, Experiment, Method, at_scale, figures
-from scool_ppl.workflow import Settings
+from scool_ppl.workbench import Settings
 
 RATES = ({"--learning-rate": 0.02}, {"--learning-rate": 0.05}, {"--learning-rate": 0.1})
 METHODS = (

@@ -3,8 +3,7 @@
 Four distributions of CIFAR-100 at scale `paper`, as there; what else differs, see `federico_table1.py`.
 """
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale, figures
-from scool_ppl.reproduce.scales import PAPER_FEDERICO, SMALL_MLP, SMOKE
+from scool_ppl.reproduce import PAPER_FEDERICO, SMALL_MLP, SMOKE, Column, Experiment, Method, at_scale, figures
 
 METHODS = (
     Method("FedeRiCo", "federico"),

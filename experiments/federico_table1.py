@@ -7,8 +7,7 @@ client's own; FedFomo with one local epoch on CIFAR-100 for five; 15 seeds every
 
 from dataclasses import replace
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import PAPER_FEDERICO, SMALL_CNN, SMOKE
+from scool_ppl.reproduce import PAPER_FEDERICO, SMALL_CNN, SMOKE, Column, Experiment, Method, at_scale
 
 RATES = ({"--learning-rate": 0.02}, {"--learning-rate": 0.05}, {"--learning-rate": 0.1})
 METHODS = (

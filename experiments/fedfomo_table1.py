@@ -6,8 +6,7 @@ decay by 1 % a round; batches of 10, as their size is not printed; the other bas
 
 from dataclasses import replace
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import PAPER_CNN, SMALL_CNN, SMALL_MLP, SMOKE
+from scool_ppl.reproduce import PAPER_CNN, SMALL_CNN, SMALL_MLP, SMOKE, Column, Experiment, Method, at_scale
 
 METHODS = (
     Method("Local Training", "local"),

@@ -6,8 +6,7 @@ paper's; learning rates do not decay by 1 % a round; batches of 10, as their siz
 
 from dataclasses import replace
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import PAPER_CNN, SMALL_CNN, SMOKE
+from scool_ppl.reproduce import PAPER_CNN, SMALL_CNN, SMOKE, Column, Experiment, Method, at_scale
 
 METHODS = (
     Method("Local Training", "local"),

@@ -6,8 +6,7 @@ paper's; learning rates do not decay by 1 % a round; batches of 10, as their siz
 
 from dataclasses import replace
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import PAPER_CNN, SMALL_CNN, SMOKE, as_printed
+from scool_ppl.reproduce import PAPER_CNN, SMALL_CNN, SMOKE, Column, Experiment, Method, as_printed, at_scale
 
 RATES = ({"--learning-rate": 0.02}, {"--learning-rate": 0.05}, {"--learning-rate": 0.1})
 METHODS = (

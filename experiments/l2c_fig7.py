@@ -1,7 +1,6 @@
 """L2C, Figure 7: mixing weights against the number of classes that two clients share."""
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale, figures
-from scool_ppl.reproduce.scales import PAPER_CNN, SMALL_MLP, SMOKE, as_printed
+from scool_ppl.reproduce import PAPER_CNN, SMALL_MLP, SMOKE, Column, Experiment, Method, as_printed, at_scale, figures
 
 METHODS = (
     Method("L2C", "l2c"),

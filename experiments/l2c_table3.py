@@ -1,7 +1,6 @@
 """L2C, Table 3: fairness, the spread of accuracy over the clients."""
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import PAPER_CNN, SMALL_CNN, SMOKE, as_printed
+from scool_ppl.reproduce import PAPER_CNN, SMALL_CNN, SMOKE, Column, Experiment, Method, as_printed, at_scale
 
 METHODS = (
     Method("Local SGD only", "local"),

@@ -1,7 +1,6 @@
 """SCooL, Figures 4 and 5: the learned cooperation graphs over the rounds, beside the truth."""
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale, figures
-from scool_ppl.reproduce.scales import PAPER_CNN, SMALL_MLP, SMOKE, as_printed
+from scool_ppl.reproduce import PAPER_CNN, SMALL_MLP, SMOKE, Column, Experiment, Method, as_printed, at_scale, figures
 
 METHODS = (Method("SCooL-SBM", "scool_sbm"), Method("SCooL-attention", "scool_attention"))
 PRINTED = {method.label: {"keep": 10} for method in METHODS}

@@ -1,7 +1,6 @@
 """SCooL, Figure 7: accuracy when every client communicates with 2, 5, 8 or 10 % of the others."""
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale, figures
-from scool_ppl.reproduce.scales import PAPER_CNN, SMALL_MLP, SMOKE
+from scool_ppl.reproduce import PAPER_CNN, SMALL_MLP, SMOKE, Column, Experiment, Method, at_scale, figures
 
 BUDGETS = (2, 5, 8, 10)
 

@@ -4,8 +4,7 @@ Not as in the paper at scale `paper`: MiniImageNet, CGA, SPDB and Dada are left 
 not a tenth, and for 100 rounds, FedAvg in the paper for more than 1000 epochs; D-PSGD has one topology, a ring.
 """
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import PAPER_CNN, SMALL_CNN, SMALL_MLP, SMOKE, as_printed
+from scool_ppl.reproduce import PAPER_CNN, SMALL_CNN, SMALL_MLP, SMOKE, Column, Experiment, Method, as_printed, at_scale
 
 RATES = ({"--learning-rate": 0.02}, {"--learning-rate": 0.05}, {"--learning-rate": 0.1})
 METHODS = (

@@ -10,9 +10,9 @@ here: near ties say little, and more blocks are not forbidden to win.
 import sys
 
 from scool_ppl import EM, Clients, Evidence, NaturalGradient, load_federation, load_model
-from scool_ppl.estep import Posterior
-from scool_ppl.priors import MMSBM, SBM, GraphPrior, Joint
-from scool_ppl.randomness import generator
+from scool_ppl.base import generator
+from scool_ppl.infer import Posterior
+from scool_ppl.infer.priors import MMSBM, SBM, GraphPrior, Joint
 
 
 def best_bound(joint: Joint, evidence: Evidence) -> Posterior:

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 from scool_ppl import EM, Clients, CooperationModel, Federation, load_federation, load_model
-from scool_ppl.charts import save_figure
-from scool_ppl.plot import draw_graph
+from scool_ppl.plots import draw_graph, save_figure
 from scool_ppl.runs import free_name
 
 

@@ -9,8 +9,7 @@ from rich.console import Console
 
 from scool_ppl import load_federation
 from scool_ppl.runs import free_name
-from scool_ppl.tables import comparison_table
-from scool_ppl.workflow import Settings, compare, save_comparison
+from scool_ppl.workbench import Settings, compare, comparison_table, save_comparison
 
 
 def main(spec: str = "digits", rounds: str = "20", out: str = "", *models: str) -> None:

@@ -13,10 +13,9 @@ rho and gamma are not printed in the paper; these were chosen on validation data
 from typing import Literal
 
 from scool_ppl import CooperationModel, ProjectedGradient
-from scool_ppl.likelihoods import GradientAlignment
-from scool_ppl.mixing import Pull
-from scool_ppl.peers import All, RandomPairs
-from scool_ppl.priors import Box
+from scool_ppl.infer.priors import Box
+from scool_ppl.look import All, GradientAlignment, RandomPairs
+from scool_ppl.mix import Pull
 
 
 def build(

@@ -10,9 +10,9 @@ import pyro
 import torch
 
 from scool_ppl import CooperationModel, InputError, OneHot
-from scool_ppl.likelihoods import CrossLoss, Reference
-from scool_ppl.mixing import MixUpdates
-from scool_ppl.priors import SBM
+from scool_ppl.infer.priors import SBM
+from scool_ppl.look import CrossLoss, Reference
+from scool_ppl.mix import MixUpdates
 
 
 class CovariateSBM(SBM):

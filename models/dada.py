@@ -8,9 +8,9 @@ q(Y) is a point mass, moved by projected gradient steps in the box; distances ar
 """
 
 from scool_ppl import CooperationModel, InputError, ProjectedGradient
-from scool_ppl.likelihoods import ModelDistance
-from scool_ppl.mixing import Pull
-from scool_ppl.priors import Box
+from scool_ppl.infer.priors import Box
+from scool_ppl.look import ModelDistance
+from scool_ppl.mix import Pull
 
 
 class SmoothGraph(Box):

@@ -10,10 +10,10 @@ costs twice FedAvg's computation and the same traffic.
 import torch
 
 from scool_ppl import CooperationModel, InputError
-from scool_ppl.batches import Pull
-from scool_ppl.likelihoods import Ignored
-from scool_ppl.mixing import Mixing, Terms
-from scool_ppl.priors import Dirac
+from scool_ppl.infer.priors import Dirac
+from scool_ppl.look import Ignored
+from scool_ppl.mix import Mixing, Terms
+from scool_ppl.train import Pull
 
 
 class PullToGlobal(Mixing):

@@ -13,9 +13,9 @@ from typing import Literal
 import torch
 
 from scool_ppl import CooperationModel, InputError
-from scool_ppl.likelihoods import Ignored
-from scool_ppl.mixing import MixModels, Pull
-from scool_ppl.priors import Dirac
+from scool_ppl.infer.priors import Dirac
+from scool_ppl.look import Ignored
+from scool_ppl.mix import MixModels, Pull
 
 
 def adjacency(num_clients: int, topology: str, groups: int, neighbours: int) -> torch.Tensor:

@@ -12,10 +12,10 @@ best. The paper sums the loss over all images of a client, which makes rows one-
 """
 
 from scool_ppl import CooperationModel, NaturalGradient
-from scool_ppl.likelihoods import ModelMixture as Mixture
-from scool_ppl.mixing import ServeUsers
-from scool_ppl.peers import EpsilonGreedy
-from scool_ppl.priors import ModelMixture
+from scool_ppl.infer.priors import ModelMixture
+from scool_ppl.look import EpsilonGreedy
+from scool_ppl.look import ModelMixture as Mixture
+from scool_ppl.mix import ServeUsers
 
 
 def build(

@@ -16,9 +16,8 @@ import pyro
 import torch
 
 from scool_ppl import CooperationModel, GraphPrior, OneHot
-from scool_ppl.likelihoods import Ignored
-from scool_ppl.mixing import MixModels
-from scool_ppl.peers import All, EpsilonGreedy
+from scool_ppl.look import All, EpsilonGreedy, Ignored
+from scool_ppl.mix import MixModels
 
 
 class FirstOrder(GraphPrior):

@@ -16,9 +16,8 @@ import pyro.distributions as dist
 import torch
 
 from scool_ppl import CooperationModel, GraphPrior, NaturalGradient
-from scool_ppl.likelihoods import MixedValidation
-from scool_ppl.mixing import MixUpdates
-from scool_ppl.peers import All, Top
+from scool_ppl.look import All, MixedValidation, Top
+from scool_ppl.mix import MixUpdates
 
 
 class FreeRows(GraphPrior):

@@ -12,8 +12,8 @@ import pyro.distributions as dist
 import torch
 
 from scool_ppl import CooperationModel, GraphPrior, InputError, SVIStep
-from scool_ppl.likelihoods import CrossLoss, Reference
-from scool_ppl.mixing import MixUpdates
+from scool_ppl.look import CrossLoss, Reference
+from scool_ppl.mix import MixUpdates
 
 
 class LatentSpace(GraphPrior):

@@ -7,9 +7,9 @@ theta_i <- theta_i after local training
 import torch
 
 from scool_ppl import CooperationModel
-from scool_ppl.likelihoods import Ignored
-from scool_ppl.mixing import Alone
-from scool_ppl.priors import Dirac
+from scool_ppl.infer.priors import Dirac
+from scool_ppl.look import Ignored
+from scool_ppl.mix import Alone
 
 
 def build(num_clients: int) -> CooperationModel:

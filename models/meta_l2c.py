@@ -15,11 +15,9 @@ from functools import partial
 import torch
 
 from scool_ppl import CooperationModel, NaturalGradient
-from scool_ppl.likelihoods import MixedValidation
-from scool_ppl.mixing import MixUpdates
-from scool_ppl.peers import All, Top
-from scool_ppl.priors import Attention
-from scool_ppl.priors.attention import FilterEncoder
+from scool_ppl.infer.priors import Attention, FilterEncoder
+from scool_ppl.look import All, MixedValidation, Top
+from scool_ppl.mix import MixUpdates
 
 
 def build(

@@ -7,9 +7,9 @@ theta_i <- theta_i + sum_j Y_ij (what local training did to theta_j)
 import torch
 
 from scool_ppl import CooperationModel
-from scool_ppl.likelihoods import Ignored
-from scool_ppl.mixing import MixUpdates
-from scool_ppl.priors import Dirac
+from scool_ppl.infer.priors import Dirac
+from scool_ppl.look import Ignored
+from scool_ppl.mix import MixUpdates
 
 
 def build(num_clients: int, truth: torch.Tensor) -> CooperationModel:

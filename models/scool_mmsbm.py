@@ -9,10 +9,9 @@ Cases 1.2 and 2.3; the E-step's optima are the paper's (70) to (77). Everything 
 """
 
 from scool_ppl import CooperationModel, NaturalGradient
-from scool_ppl.likelihoods import CrossLoss, Reference
-from scool_ppl.mixing import MixUpdates
-from scool_ppl.peers import All, Top
-from scool_ppl.priors import MMSBM
+from scool_ppl.infer.priors import MMSBM
+from scool_ppl.look import All, CrossLoss, Reference, Top
+from scool_ppl.mix import MixUpdates
 
 
 def build(

@@ -11,10 +11,9 @@ of the peers dropped after 10 rounds (keep=...).
 """
 
 from scool_ppl import CooperationModel, NaturalGradient
-from scool_ppl.likelihoods import CrossLoss, Reference
-from scool_ppl.mixing import MixUpdates
-from scool_ppl.peers import All, Top
-from scool_ppl.priors import SBM
+from scool_ppl.infer.priors import SBM
+from scool_ppl.look import All, CrossLoss, Reference, Top
+from scool_ppl.mix import MixUpdates
 
 
 def build(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scool_ppl.evidence import Evidence
+from scool_ppl.look.evidence import Evidence
 
 torch.set_num_threads(1)  # two test processes with two threads each would wait for one another
 

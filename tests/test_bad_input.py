@@ -34,11 +34,11 @@ from scool_ppl import (
     peers,
     priors,
 )
-from scool_ppl.candidates import Peers
-from scool_ppl.cli import main
-from scool_ppl.em import CooperationModel
-from scool_ppl.networks import MLP
-from scool_ppl.zoo import model_names
+from scool_ppl.cli.main import main
+from scool_ppl.em.model import CooperationModel
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.train.networks import MLP
+from scool_ppl.zoo.load import model_names
 
 NAN, INF = math.nan, math.inf
 X, Y, OWNER = (
@@ -341,7 +341,7 @@ def test_every_public_name_is_in_the_table() -> None:
 @pytest.mark.parametrize("model", model_names())
 def test_no_hyperparameter_takes_what_is_no_number(model: str, value: object) -> None:
     """Every number of every model, by its own signature."""
-    from scool_ppl.zoo import hyperparameters
+    from scool_ppl.zoo.load import hyperparameters
 
     for name, parameter in hyperparameters(model).items():
         if isinstance(parameter.default, bool | int | float):

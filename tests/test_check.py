@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from scool_ppl import InputError, zoo
-from scool_ppl.check import Check, check_model
+from scool_ppl import InputError
+from scool_ppl.zoo import load as zoo
+from scool_ppl.zoo.check import Check, check_model
 
 RING = (zoo.models_folder() / "ring.py").read_text()
 SAMPLE = 'return pyro.sample("Y", dist.Bernoulli(logits=self.b - torch.minimum(steps, self.num_clients - steps)))'

@@ -18,13 +18,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl import checkpoints
-from scool_ppl.candidates import Peers
-from scool_ppl.checkpoints import DATA, MANIFEST, TENSORS, Checkpoint
-from scool_ppl.clients import Evaluation
+from scool_ppl.base.codec import decode, encode
+from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.state import EMState
-from scool_ppl.typed import decode, encode
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.runs import checkpoints
+from scool_ppl.runs.checkpoints import DATA, MANIFEST, TENSORS, Checkpoint
+from scool_ppl.train.contract import Evaluation
 
 
 def quiet_nan(payload: int) -> Tensor:

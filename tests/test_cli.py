@@ -17,9 +17,13 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from scool_ppl import cli, load_federation, partition, sources, zoo
+from scool_ppl import load_federation
+from scool_ppl.cli.federations import federations
+from scool_ppl.cli.main import main
+from scool_ppl.data import named as sources
+from scool_ppl.data.recipes import RECIPES
 from scool_ppl.errors import RunError
-from scool_ppl.federation_command import federations
+from scool_ppl.zoo import load as zoo
 
 FILES = {
     "clients.csv",
@@ -59,12 +63,12 @@ def scool(*arguments: object) -> Answer:
     """The command in this process: exit code, standard output, standard error."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stop:
-        cli.main([str(argument) for argument in arguments])
+        main([str(argument) for argument in arguments])
     return Answer(stop.value.code, out.getvalue(), err.getvalue())
 
 
 def function_of(command: str) -> Any:
-    return federations if command == "federations" else getattr(cli, command)
+    return federations if command == "federations" else getattr(sys.modules["scool_ppl.cli.main"], command)
 
 
 def fit(folder: Path, *arguments: object) -> Answer:
@@ -284,7 +288,7 @@ def test_models_and_federations_are_listed() -> None:
     assert "blocks=8" in listed.out
     listed = scool("federations")
     assert listed.code == 0
-    for name in (*partition.RECIPES, *sources.DATASETS):
+    for name in (*RECIPES, *sources.DATASETS):
         assert name in listed.out
     assert "groups=4" in listed.out
     assert "p_i[c]" in listed.out
@@ -493,7 +497,7 @@ def test_a_run_that_ends_early_has_its_own_code(
 
 def test_as_a_program(tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "scool_ppl.cli", *arguments]
+        command = [sys.executable, "-m", "scool_ppl", *arguments]
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
 
     done = run("fit", "local", *TINY, "--out=run")

@@ -11,12 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scool_ppl.batches import padded, shuffled
-from scool_ppl.candidates import Peers
-from scool_ppl.clients import Clients, Params
+from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError
-from scool_ppl.federation import Federation
-from scool_ppl.networks import MLP
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.train.batches import padded, shuffled
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Params
+from scool_ppl.train.networks import MLP
 
 
 @pytest.fixture(autouse=True)
@@ -225,7 +226,7 @@ def double_loop(network: Clients, params: Params) -> Tensor:
 @pytest.mark.parametrize("executor", ["stacked", "loop"])
 @pytest.mark.parametrize("at_once", [2**25, 1000])
 def test_cross_loss_equals_a_double_loop(executor: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scool_ppl.clients._ELEMENTS_AT_ONCE", at_once)
+    monkeypatch.setattr("scool_ppl.train.clients._ELEMENTS_AT_ONCE", at_once)
     network = clients(federation(), executor, probe_size=10)
     params, probe = distinct(network), network.probe(0, 0)
     loss = double_loop(network, params)

@@ -14,11 +14,13 @@ import torch
 from rich.console import Console
 
 from scool_ppl import InputError, load_federation
-from scool_ppl.candidates import Peers
-from scool_ppl.comparison_figure import draw_comparison
-from scool_ppl.graph import CooperationGraph
-from scool_ppl.tables import COLUMNS, comparison, comparison_table, fit_table, markdown, number
-from scool_ppl.workflow import Result, Settings, Workbench, compare, labels, save_comparison
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.plots.comparison import draw_comparison
+from scool_ppl.workbench.compare import compare, labels, save_comparison
+from scool_ppl.workbench.settings import Settings
+from scool_ppl.workbench.tables import COLUMNS, comparison, comparison_table, fit_table, markdown, number
+from scool_ppl.workbench.workbench import Result, Workbench
 
 SPEC = "permuted:digits:clients=4,groups=2,train=30,test=20"
 SMALL = Settings(rounds=2, warmup_epochs=30, local_epochs=1, executor="stacked")

@@ -12,9 +12,9 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 from scool_ppl import EM, Clients, Federation, Schedule, load_federation, load_model
-from scool_ppl.em import EMState
-from scool_ppl.evidence import Evidence
-from scool_ppl.zoo import model_names
+from scool_ppl.em.state import EMState
+from scool_ppl.look.evidence import Evidence
+from scool_ppl.zoo.load import model_names
 
 K = 4
 SCHEDULE = Schedule(local_epochs=1, warmup_epochs=3)

@@ -11,19 +11,22 @@ import torch
 from torch import Tensor
 
 from scool_ppl import CooperationModel, InputError, load_model
-from scool_ppl.batches import Batches, Params, shared
-from scool_ppl.candidates import Peers
-from scool_ppl.clients import Clients, Evaluation
-from scool_ppl.em import EMInfo, EMState, Schedule
+from scool_ppl.base.progress import tracked
+from scool_ppl.em.model import Schedule
+from scool_ppl.em.state import EMInfo, EMState
 from scool_ppl.errors import ClientError
-from scool_ppl.evidence import Evidence
-from scool_ppl.graph import Scores
-from scool_ppl.likelihoods import CrossLoss, Ignored
-from scool_ppl.mixing import Alone, Mixing, Pull, ServeUsers, ShareData
-from scool_ppl.peers import Top
-from scool_ppl.priors import Dirac
-from scool_ppl.progress import tracked
-from scool_ppl.records import history_row
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.scores import Scores
+from scool_ppl.infer.priors.dirac import Dirac
+from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.likelihoods import CrossLoss, Ignored
+from scool_ppl.look.peers import Top
+from scool_ppl.mix.base import Alone, Mixing
+from scool_ppl.mix.during import Pull, ServeUsers, ShareData
+from scool_ppl.runs.rows import history_row
+from scool_ppl.train.batches import Batches, shared
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Evaluation, Params
 from tests.helpers.small import (
     RATE,
     clients,

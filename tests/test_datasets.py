@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from scool_ppl.datasets import read_npz, write_npz
+from scool_ppl.base.files import write_npz
+from scool_ppl.data.named import load_dataset
+from scool_ppl.data.reading import read_npz
 from scool_ppl.errors import InputError
-from scool_ppl.sources import load_dataset
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_snippet(path: Path, text: str, tmp_path: Path) -> None:
     done = run([sys.executable, "snippet.py"], tmp_path)
     assert done.returncode == 0, done.stderr
     if "def build(" in text and "Bernoulli(logits=odds)" not in text:
-        checked = run([sys.executable, "-m", "scool_ppl.cli", "check", "snippet.py"], tmp_path)
+        checked = run([sys.executable, "-m", "scool_ppl", "check", "snippet.py"], tmp_path)
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -70,7 +70,7 @@ def test_the_trap_of_the_tutorial_is_caught_and_its_remedy_works(tmp_path: Path)
     text = blocks(ROOT / "models" / "README.md", "python")
     trap, remedy = text[0], text[1]
     (tmp_path / "mine.py").write_text(trap)
-    checked = run([sys.executable, "-m", "scool_ppl.cli", "check", "mine.py"], tmp_path)
+    checked = run([sys.executable, "-m", "scool_ppl", "check", "mine.py"], tmp_path)
     assert checked.returncode == 2
     assert "not linear in its moments" in checked.stdout
     start = trap.index("        same = (")
@@ -79,7 +79,7 @@ def test_the_trap_of_the_tutorial_is_caught_and_its_remedy_works(tmp_path: Path)
     (tmp_path / "mine.py").write_text(
         repaired.replace("import CooperationModel", "import BlockBernoulli, CooperationModel")
     )
-    checked = run([sys.executable, "-m", "scool_ppl.cli", "check", "mine.py"], tmp_path)
+    checked = run([sys.executable, "-m", "scool_ppl", "check", "mine.py"], tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -87,7 +87,7 @@ def test_the_trap_of_the_tutorial_is_caught_and_its_remedy_works(tmp_path: Path)
 def test_command(path: Path, command: str, tmp_path: Path) -> None:
     words = shlex.split(command)
     if words[0] == "scool":
-        call = [sys.executable, "-m", "scool_ppl.cli", *words[1:]]
+        call = [sys.executable, "-m", "scool_ppl", *words[1:]]
         if words[1] in ("fit", "compare"):
             call += QUICK + (["--seeds", "1"] if words[1] == "compare" else [])
         if words[1] in ("plot", "resume"):

@@ -14,10 +14,11 @@ from pyro.infer.autoguide import AutoNormal
 from torch import Tensor
 
 from scool_ppl import AutoMeanField, GraphPrior, InputError, MomentELBO
-from scool_ppl.bruteforce import enumerated_bound
-from scool_ppl.estep.svi import guide_of
-from scool_ppl.evidence import Evidence
-from scool_ppl.priors import SBM, Joint
+from scool_ppl.infer.enumeration import enumerated_bound
+from scool_ppl.infer.estep.svi import guide_of
+from scool_ppl.infer.priors.base import Joint
+from scool_ppl.infer.priors.sbm import SBM
+from scool_ppl.look.evidence import Evidence
 from tests.conftest import evidence_of, random_log_lik
 
 

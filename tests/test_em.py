@@ -16,17 +16,19 @@ import torch
 from torch import Tensor
 
 from scool_ppl import EM, CooperationModel, InputError, NaturalGradient, Schedule, SVIStep, load_model
-from scool_ppl.candidates import Peers
-from scool_ppl.clients import Clients
-from scool_ppl.em import EMInfo, EMState, Fit
-from scool_ppl.federation import Federation
-from scool_ppl.likelihoods import CrossLoss, Ignored
-from scool_ppl.mixing import Alone, MixModels, MixUpdates
-from scool_ppl.peers import Top
-from scool_ppl.priors import SBM, Dirac
-from scool_ppl.records import Row
-from scool_ppl.specs import load_federation
-from scool_ppl.zoo import model_names
+from scool_ppl.base.codec import Row
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.specs import load_federation
+from scool_ppl.em.state import EMInfo, EMState, Fit
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.infer.priors.dirac import Dirac
+from scool_ppl.infer.priors.sbm import SBM
+from scool_ppl.look.likelihoods import CrossLoss, Ignored
+from scool_ppl.look.peers import Top
+from scool_ppl.mix.after import MixModels, MixUpdates
+from scool_ppl.mix.base import Alone
+from scool_ppl.train.clients import Clients
+from scool_ppl.zoo.load import model_names
 
 TINY = "permuted:digits:clients=6,groups=2,train=20,test=40"
 SHORT = Schedule(warmup_epochs=5, local_epochs=1)

@@ -10,11 +10,13 @@ from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
 from scool_ppl import GraphPrior, InputError, MomentELBO, NaturalGradient, SVIStep
-from scool_ppl.candidates import Peers
-from scool_ppl.estep import Posterior
-from scool_ppl.evidence import Evidence
-from scool_ppl.graph import CooperationGraph
-from scool_ppl.priors import SBM, Dirac, Joint
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.infer.estep.base import Posterior
+from scool_ppl.infer.priors.base import Joint
+from scool_ppl.infer.priors.dirac import Dirac
+from scool_ppl.infer.priors.sbm import SBM
+from scool_ppl.look.evidence import Evidence
 from tests.conftest import evidence_of, planted, random_log_lik
 
 START = {"z_logits": torch.randn(6, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)}
@@ -91,7 +93,7 @@ def test_the_gradient_of_alpha_equals_the_corrected_one() -> None:
     prior, evidence = sbm(5, 3), evidence_of(log_lik)
     prior.alpha = torch.tensor([0.4, 1.3, 2.2]).double()
     joint = Joint(prior, log_lik)
-    from scool_ppl.elbo import AutoMeanField
+    from scool_ppl.infer.guide import AutoMeanField
 
     guide = AutoMeanField(joint)
     guide.setup(evidence)
@@ -324,7 +326,7 @@ def test_settings_out_of_range_are_refused(options: dict[str, float]) -> None:
 
 def test_closed_form_parameters_are_laid_out_as_their_gradients_are() -> None:
     """torch warns in the backward pass where they are not, and MMSBM's B comes out of an einsum that transposes."""
-    from scool_ppl.estep.base import set_closed_form
+    from scool_ppl.infer.estep.base import set_closed_form
 
     class Transposed(SBM):
         def closed_form(self, moments: dict[str, Tensor], evidence: Evidence) -> dict[str, Tensor]:

@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scool_ppl.batches import Params
-from scool_ppl.candidates import Peers
-from scool_ppl.clients import Clients
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.specs import load_federation
 from scool_ppl.errors import InputError
-from scool_ppl.evidence import Evidence
-from scool_ppl.federation import Federation
-from scool_ppl.likelihoods import CrossLoss
-from scool_ppl.specs import load_federation
-from scool_ppl.turn import Turn
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.likelihoods import CrossLoss
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Params
+from scool_ppl.train.start import Turn
 
 TABLE = Peers(
     torch.tensor([[True, True], [True, False], [True, True], [False, False], [True, True], [True, True]]),

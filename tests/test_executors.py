@@ -12,13 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scool_ppl.batches import shuffled
-from scool_ppl.candidates import Peers
-from scool_ppl.clients import Batches, Clients, Params, Pull, Trained
+from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError
-from scool_ppl.federation import Federation
-from scool_ppl.measured import optimizer_layout
-from scool_ppl.networks import CNN
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.train.batches import Batches, shuffled
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Params, Pull, Trained
+from scool_ppl.train.executors.choosing import optimizer_layout
+from scool_ppl.train.networks import CNN
 from tests.test_clients import SGD, assert_same, clients, distinct, federation, one_thread
 
 ADAM = partial(torch.optim.Adam, lr=0.01)

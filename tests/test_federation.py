@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
 from scool_ppl.errors import InputError
-from scool_ppl.federation import Federation
-from scool_ppl.specs import DEFAULT_FEDERATION, load_federation
 
 SPLITS = ("train", "validation", "test")
 

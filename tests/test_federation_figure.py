@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from scool_ppl import Federation, load_federation
-from scool_ppl.federation_figure import class_counts, draw_federation
+from scool_ppl.plots.federation import class_counts, draw_federation
 
 
 def wide(clients: int, classes: int, groups: int) -> Federation:
@@ -66,7 +66,7 @@ def test_another_target_is_another_map() -> None:
 def test_without_classes_sizes_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     federation = wide(4, 2, 2)
     assert class_counts(federation) is not None
-    monkeypatch.setattr("scool_ppl.federation_figure.class_counts", lambda *_: None)
+    monkeypatch.setattr("scool_ppl.plots.federation.class_counts", lambda *_: None)
     figure = draw_federation(dataclasses.replace(federation, groups=None, truth=None))
     assert len(figure.axes) == 1
     assert not figure.axes[0].images

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.generated import ALPHABET, GENERATED, sine, text
 from scool_ppl.errors import InputError
-from scool_ppl.federation import Federation
-from scool_ppl.generated import ALPHABET, GENERATED, sine, text
-from scool_ppl.workflow import Settings, Workbench
+from scool_ppl.workbench.settings import Settings
+from scool_ppl.workbench.workbench import Workbench
 
 
 def made(name: str, seed: int = 0, **options: Any) -> Federation:

@@ -9,9 +9,10 @@ import networkx as nx
 import pytest
 import torch
 
-from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
-from scool_ppl.graph import CooperationGraph, same_group
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.graph.scores import same_group
 
 
 def planted(groups: list[int], seed: int = 0, **fields: object) -> CooperationGraph:

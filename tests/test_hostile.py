@@ -12,7 +12,7 @@ import torch
 from scipy.stats import norm
 
 from scool_ppl import EM, Clients, InputError, Schedule, load_federation, load_model
-from scool_ppl.hostile import Attack, HostileClients, colluders_z
+from scool_ppl.train.hostile import Attack, HostileClients, colluders_z
 from tests.helpers.faulty import Fault, FaultyClients
 
 K = 6

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
-from scool_ppl.evidence import Evidence
-from scool_ppl.likelihoods import CrossLoss, Ignored, Reference
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.likelihoods import CrossLoss, Ignored, Reference
 
 CHANCE = math.log(10)
 ENTROPY = torch.tensor([0.3, 1.1, 2.0, 0.0, 1.7], dtype=torch.float64)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from scool_ppl import EM, Clients, CooperationModel, Federation, InputError, Schedule, load_federation, load_model
-from scool_ppl.em import EMState
-from scool_ppl.membership import seated
-from scool_ppl.zoo import model_names
+from scool_ppl.em.membership import seated
+from scool_ppl.em.state import EMState
+from scool_ppl.zoo.load import model_names
 from tests.helpers.small import brief
 from tests.test_conformance import flattened
 from tests.test_quarantine import same

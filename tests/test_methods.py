@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from scool_ppl import CooperationModel, GraphPrior, InputError, NaturalGradient, ProjectedGradient, load_model
-from scool_ppl.clients import Clients
-from scool_ppl.em import EM, EMInfo, EMState, Schedule
-from scool_ppl.evidence import Evidence
-from scool_ppl.likelihoods import GradientAlignment
-from scool_ppl.mixing import Alone
-from scool_ppl.priors import Box
+from scool_ppl.em.em import EM
+from scool_ppl.em.model import Schedule
+from scool_ppl.em.state import EMInfo, EMState
+from scool_ppl.infer.priors.box import Box
+from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.likelihoods import GradientAlignment
+from scool_ppl.mix.base import Alone
+from scool_ppl.train.clients import Clients
 from tests.helpers.small import (
     ONE_STEP,
     RATE,

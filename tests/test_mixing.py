@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl.batches import Params
-from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
-from scool_ppl.mixing import Alone, Mixing, MixModels, MixUpdates, normalised
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.mix.after import MixModels, MixUpdates, normalised
+from scool_ppl.mix.base import Alone, Mixing
+from scool_ppl.train.contract import Params
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from scool_ppl import EM, Clients, CooperationModel, Federation, Schedule, load_federation, load_model, zoo
+from scool_ppl import EM, Clients, CooperationModel, Federation, Schedule, load_federation, load_model
+from scool_ppl.zoo import load as zoo
 
 FOLDER = Path(__file__).parents[1] / "models"
 FILES = sorted(FOLDER.glob("*.py"))

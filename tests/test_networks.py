@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from scool_ppl.errors import InputError
-from scool_ppl.networks import CNN, MLP, NETWORKS, ResNet9, examine, network_for
+from scool_ppl.train.examine import examine
+from scool_ppl.train.networks import CNN, MLP, NETWORKS, ResNet9, network_for
 
 
 def parameters(module: nn.Module) -> int:

@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
+from scool_ppl.base.options import parse_options
 from scool_ppl.errors import InputError
-from scool_ppl.options import parse_options
 
 
 def function(

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from scool_ppl import load_federation
+from scool_ppl.data.named import load_dataset
 from scool_ppl.errors import InputError
-from scool_ppl.sources import load_dataset
 
 RANDOM = np.random.default_rng(0)
 BYTES = RANDOM.integers(0, 256, (20, 3, 8, 9), dtype=np.uint8)

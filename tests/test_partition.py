@@ -7,12 +7,12 @@ import math
 import pytest
 import torch
 
-from scool_ppl.clusters import clusters
-from scool_ppl.dealing import Partition, Pool, exchange, stratified
+from scool_ppl.base.randomness import generator
+from scool_ppl.data.recipes import RECIPES
+from scool_ppl.data.recipes.clusters import clusters
+from scool_ppl.data.recipes.splitting import Partition, Pool, exchange, stratified
+from scool_ppl.data.specs import load_federation
 from scool_ppl.errors import InputError
-from scool_ppl.partition import RECIPES
-from scool_ppl.randomness import generator
-from scool_ppl.specs import load_federation
 
 
 def make_pool(per_class: int = 100, classes: int = 10, held_out: int = 20, seed: int = 0) -> Pool:

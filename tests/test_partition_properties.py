@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scool_ppl.dealing import Partition, Pool
+from scool_ppl.base.randomness import generator
+from scool_ppl.data.recipes import RECIPES
+from scool_ppl.data.recipes.splitting import Partition, Pool
 from scool_ppl.errors import InputError
-from scool_ppl.partition import RECIPES
-from scool_ppl.randomness import generator
 
 OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "clients": st.integers(1, 30),

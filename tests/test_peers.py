@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
-from scool_ppl.peers import All, PeerPolicy, Top
-from scool_ppl.turn import Turn
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.look.peers import All, PeerPolicy, Top
+from scool_ppl.train.start import Turn
 
 SENDERS = torch.tensor([[1, 3], [0, 2], [3, 0], [2, 1]])
 MASK = torch.tensor([[True, True], [True, False], [False, False], [True, True]])

@@ -15,18 +15,14 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
-from scool_ppl.graph import CooperationGraph, same_group
-from scool_ppl.plot import (
-    PALETTE,
-    draw_graph,
-    draw_history,
-    draw_weights,
-    draw_weights_over_rounds,
-    layout,
-    save_figure,
-)
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.graph.scores import same_group
+from scool_ppl.plots.graph import draw_graph, layout
+from scool_ppl.plots.history import draw_history
+from scool_ppl.plots.matrix import draw_weights, draw_weights_over_rounds
+from scool_ppl.plots.style import PALETTE, save_figure
 
 GROUPS = tuple(i % 4 for i in range(20))
 
@@ -128,18 +124,10 @@ def test_blocks_are_apart() -> None:
         assert gaps[~np.eye(len(members), dtype=bool)].min() > 0.1
 
 
-def test_layout_repeats_and_is_stable_over_rounds() -> None:
+def test_layout_repeats_with_its_seed() -> None:
     before = layout(planted(seed=0))
     assert layout(planted(seed=0)) == before
     assert layout(planted(seed=0), seed=1) != before
-    # The next round's blocks are numbered from another client, and one client has changed sides.
-    moved = (1,) + GROUPS[1:]
-    after = layout(planted(moved, seed=1), before)
-    shift = np.array([np.hypot(after[n][0] - before[n][0], after[n][1] - before[n][1]) for n in before])
-    assert shift[0] > 0.5
-    assert shift[1:].max() < 0.45
-    steady = layout(planted(seed=1), before)
-    assert max(np.hypot(steady[n][0] - before[n][0], steady[n][1] - before[n][1]) for n in before) < 0.1
 
 
 @pytest.mark.parametrize("count", [1, 2, 100])

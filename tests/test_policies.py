@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError
-from scool_ppl.peers import EpsilonGreedy, PeerPolicy, RandomPairs, Top
-from scool_ppl.turn import Turn
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.look.peers import EpsilonGreedy, PeerPolicy, RandomPairs, Top
+from scool_ppl.train.start import Turn
 from tests.helpers.small import uniform
 
 K = 6

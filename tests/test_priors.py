@@ -15,13 +15,17 @@ from torch import Tensor
 from torch.distributions import Dirichlet, kl_divergence
 
 from scool_ppl import AutoMeanField, GraphPrior, InputError, MomentELBO, NaturalGradient, SVIStep
-from scool_ppl.bruteforce import enumerated_bound
-from scool_ppl.candidates import Peers
-from scool_ppl.elbo import score
-from scool_ppl.evidence import Evidence
-from scool_ppl.networks import MLP
-from scool_ppl.priors import MMSBM, SBM, Attention, Box, Joint, ModelMixture
-from scool_ppl.priors.attention import FilterEncoder
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.infer.enumeration import enumerated_bound
+from scool_ppl.infer.moments import score
+from scool_ppl.infer.priors import ModelMixture
+from scool_ppl.infer.priors.attention import Attention, FilterEncoder
+from scool_ppl.infer.priors.base import Joint
+from scool_ppl.infer.priors.box import Box
+from scool_ppl.infer.priors.mmsbm import MMSBM
+from scool_ppl.infer.priors.sbm import SBM
+from scool_ppl.look.evidence import Evidence
+from scool_ppl.train.networks import MLP
 from tests.conftest import evidence_of, planted, random_log_lik
 from tests.helpers.small import close, normal, uniform
 

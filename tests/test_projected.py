@@ -12,11 +12,12 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from scool_ppl import InputError, NaturalGradient, ProjectedGradient
-from scool_ppl.candidates import Peers
-from scool_ppl.estep import Posterior
-from scool_ppl.estep.projected import onto_simplex
-from scool_ppl.evidence import Evidence
-from scool_ppl.priors import Box, Joint
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.infer.estep.base import Posterior
+from scool_ppl.infer.estep.projected import onto_simplex
+from scool_ppl.infer.priors.base import Joint
+from scool_ppl.infer.priors.box import Box
+from scool_ppl.look.evidence import Evidence
 from tests.conftest import evidence_of, random_log_lik
 from tests.helpers.small import close, normal, uniform
 

@@ -14,16 +14,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scool_ppl import Evidence, NaturalGradient, ProjectedGradient, SVIStep, load_model
-from scool_ppl.candidates import Peers
-from scool_ppl.estep import EStep, Posterior
-from scool_ppl.likelihoods import CrossLoss, Ignored, Likelihood, ModelMixture
-from scool_ppl.mixing import Mixing, MixModels, MixUpdates, normalised
-from scool_ppl.priors import MMSBM, SBM, Attention, Box, Dirac, GraphPrior, Joint
-from scool_ppl.priors import ModelMixture as MixturePrior
-from scool_ppl.priors.attention import FilterEncoder
-from scool_ppl.quarantine import attended, awoken, held, resting
-from scool_ppl.randomness import generator
-from scool_ppl.turn import Turn
+from scool_ppl.base.randomness import generator
+from scool_ppl.em.absence import attended, awoken, held, resting
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.infer.estep.base import EStep, Posterior
+from scool_ppl.infer.priors import ModelMixture as MixturePrior
+from scool_ppl.infer.priors.attention import Attention, FilterEncoder
+from scool_ppl.infer.priors.base import GraphPrior, Joint
+from scool_ppl.infer.priors.box import Box
+from scool_ppl.infer.priors.dirac import Dirac
+from scool_ppl.infer.priors.mmsbm import MMSBM
+from scool_ppl.infer.priors.sbm import SBM
+from scool_ppl.look.likelihoods import CrossLoss, Ignored, Likelihood, ModelMixture
+from scool_ppl.mix.after import MixModels, MixUpdates, normalised
+from scool_ppl.mix.base import Mixing
+from scool_ppl.train.start import Turn
 
 JUNK = [math.nan, 1e30, -math.inf]
 FEW = settings(max_examples=8, deadline=None, derandomize=True)

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from scool_ppl import EM, Clients, Federation, InputError, Schedule, load_federation, load_model
-from scool_ppl.candidates import Peers
-from scool_ppl.em import EMState
+from scool_ppl.em.absence import RESTING
+from scool_ppl.em.state import EMState
 from scool_ppl.errors import ClientError, RunError
-from scool_ppl.quarantine import RESTING, check_table
-from scool_ppl.zoo import model_names
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.look.faults import check_table
+from scool_ppl.zoo.load import model_names
 from tests.helpers.faulty import Fault, FaultyClients, Kind
 from tests.helpers.small import brief
 from tests.test_conformance import flattened

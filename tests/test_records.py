@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from scool_ppl import load_federation
-from scool_ppl.clients import Evaluation
-from scool_ppl.em import EMInfo
-from scool_ppl.graph import Scores
-from scool_ppl.records import against_local, clients_csv, history_row, spread, total_seconds, versions
+from scool_ppl.base.versions import versions
+from scool_ppl.em.state import EMInfo
+from scool_ppl.graph.scores import Scores
+from scool_ppl.runs.rows import against_local, clients_csv, history_row, spread, total_seconds
+from scool_ppl.train.contract import Evaluation
 
 
 def shares(num_clients: int, seed: int = 0) -> Tensor:

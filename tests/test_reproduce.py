@@ -12,27 +12,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from scool_ppl.cli import main
+from scool_ppl.cli.main import main
+from scool_ppl.data.own import Arrays
+from scool_ppl.data.specs import load_federation
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.own_data import Arrays
-from scool_ppl.reproduce import (
-    SCALES,
-    Column,
-    Experiment,
-    Method,
-    Results,
-    Store,
-    experiment_names,
-    experiment_title,
-    load_experiment,
-    panels,
-    reproduce,
-)
+from scool_ppl.reproduce import panels, reproduce
+from scool_ppl.reproduce.catalogue import experiment_names, experiment_title, load_experiment
 from scool_ppl.reproduce.cells import run_cell
+from scool_ppl.reproduce.experiment import SCALES, Column, Experiment, Method
 from scool_ppl.reproduce.render import clients_csv, details, document, head, main_table, refreshed
+from scool_ppl.reproduce.results import Results
 from scool_ppl.reproduce.scales import SMOKE
-from scool_ppl.specs import load_federation
-from scool_ppl.zoo import load_model
+from scool_ppl.reproduce.store import Store
+from scool_ppl.zoo.load import load_model
 
 COLUMN = Column("tiny", "permuted:digits:clients=4,groups=2,train=20", SMOKE)
 LOCAL, SBM = Method("Local", "local"), Method("SBM", "scool_sbm", ({}, {"n_eff": 2.0}))
@@ -406,7 +398,7 @@ def stand_in(dataset, *_, **__):
 
 @pytest.mark.parametrize("name", experiment_names())
 def test_federations_of_the_papers_sizes_can_be_dealt(name, monkeypatch):
-    monkeypatch.setattr("scool_ppl.specs.load_dataset", stand_in)
+    monkeypatch.setattr("scool_ppl.data.specs.load_dataset", stand_in)
     for column in load_experiment(name, "paper").columns:
         if "features:" not in column.federation:
             found = load_federation(column.federation)
@@ -414,7 +406,7 @@ def test_federations_of_the_papers_sizes_can_be_dealt(name, monkeypatch):
 
 
 def test_cobos_cross_device_groups_are_the_papers(monkeypatch):
-    monkeypatch.setattr("scool_ppl.specs.load_dataset", stand_in)
+    monkeypatch.setattr("scool_ppl.data.specs.load_dataset", stand_in)
     device = load_experiment("cobo_table2", "paper").columns[1]
     groups = load_federation(device.federation).groups
     assert sorted(groups.count(group) for group in set(groups)) == [6, 6, 7, 7, 8, 8, 9, 9, 10, 10]

@@ -19,15 +19,17 @@ import numpy as np
 import pytest
 import torch
 
-from scool_ppl import checkpoints
-from scool_ppl.clients import Clients
-from scool_ppl.em import EM, EMState, Schedule
+from scool_ppl.base.codec import Row
+from scool_ppl.base.signals import Interrupted
+from scool_ppl.em.em import EM
+from scool_ppl.em.model import Schedule
+from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.networks import MLP
-from scool_ppl.records import Row
-from scool_ppl.runs import Run
-from scool_ppl.signals import Interrupted
-from scool_ppl.zoo import load_model, model_names, model_path
+from scool_ppl.runs import checkpoints
+from scool_ppl.runs.folder import Run
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.networks import MLP
+from scool_ppl.zoo.load import load_model, model_names, model_path
 from tests.helpers.killed import POINTS
 from tests.helpers.small import CLASSES, FEATURES, brief, clients
 from tests.test_cli import TINY, bits, contents, refused, scool
@@ -405,7 +407,7 @@ def test_other_threads_leave_signals_alone(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, int, str]]:
     """Runs of the real command that a signal ended: folder, exit code, standard error."""
-    command = [sys.executable, "-m", "scool_ppl.cli", "fit", *TINY, "--rounds=100000", "--out=my run"]
+    command = [sys.executable, "-m", "scool_ppl", "fit", *TINY, "--rounds=100000", "--out=my run"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     start = partial(subprocess.Popen, command, stderr=subprocess.PIPE, text=True, env=environment)
     folders = {name: tmp_path_factory.mktemp(name) for name in ("SIGINT", "SIGTERM")}

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from scool_ppl.candidates import Peers
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.graph import CooperationGraph
-from scool_ppl.runs import Run, free_name
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.runs.folder import Run, free_name
 
 
 def graph(round: int, num_clients: int = 3) -> CooperationGraph:
@@ -96,7 +96,8 @@ def test_history_grows_round_by_round(tmp_path: Path) -> None:
 
 def test_pictures_are_drawn_from_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opened again, a run draws what it drew at its end: all kept rounds, the truth, and the line of local-only."""
-    from scool_ppl import plot
+    from scool_ppl.plots import history as curves
+    from scool_ppl.plots import matrix
 
     seen: list[Any] = []
 
@@ -108,9 +109,9 @@ def test_pictures_are_drawn_from_the_files(tmp_path: Path, monkeypatch: pytest.M
         seen.append(([(round, float(graph.dense()[0, 1])) for round, graph in graphs.items()], truth.tolist()))
         return draw_weights(graphs, truth=truth)
 
-    draw_history, draw_weights = plot.draw_history, plot.draw_weights_over_rounds
-    monkeypatch.setattr(plot, "draw_history", history)
-    monkeypatch.setattr(plot, "draw_weights_over_rounds", weights)
+    draw_history, draw_weights = curves.draw_history, matrix.draw_weights_over_rounds
+    monkeypatch.setattr(curves, "draw_history", history)
+    monkeypatch.setattr(matrix, "draw_weights_over_rounds", weights)
     run = finished(tmp_path / "run", 3, truth=torch.ones(3, 3).fill_diagonal_(0))
     pictures = {path: path.read_bytes() for path in run.path.glob("*.png")}
     assert set(Run.open(run.path).draw()) == set(pictures)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from scool_ppl import Federation, load_federation
+from scool_ppl.data.generated import GENERATED
+from scool_ppl.data.specs import DEFAULT_FEDERATION, Spec, parse
 from scool_ppl.errors import InputError
-from scool_ppl.generated import GENERATED
-from scool_ppl.specs import DEFAULT_FEDERATION, Spec, parse
 
 
 def write_labelled(path: Path, count: int = 60, classes: int = 3) -> None:

@@ -15,24 +15,28 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Categorical, Independent, Normal
 
-from scool_ppl.batches import Params
-from scool_ppl.candidates import Peers
-from scool_ppl.clients import Clients
-from scool_ppl.comparison_figure import draw_comparison
-from scool_ppl.em import EM, Schedule
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.generated import sine, text
+from scool_ppl.em.em import EM
+from scool_ppl.em.model import Schedule
 from scool_ppl.errors import InputError
-from scool_ppl.evidence import Evidence
-from scool_ppl.federation import Federation
-from scool_ppl.generated import sine, text
-from scool_ppl.likelihoods import CrossLoss
-from scool_ppl.networks import Chars, network_for
-from scool_ppl.peers import All
-from scool_ppl.plot import draw_history
-from scool_ppl.records import spread
-from scool_ppl.tables import comparison, comparison_table, fit_table, markdown
-from scool_ppl.tasks import Classification, NextToken, Regression, Task
-from scool_ppl.workflow import Settings, Workbench
-from scool_ppl.zoo import load_model, model_names
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.likelihoods import CrossLoss
+from scool_ppl.look.peers import All
+from scool_ppl.plots.comparison import draw_comparison
+from scool_ppl.plots.history import draw_history
+from scool_ppl.runs.rows import spread
+from scool_ppl.tasks.base import Task
+from scool_ppl.tasks.categorical import Classification, NextToken
+from scool_ppl.tasks.regression import Regression
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Params
+from scool_ppl.train.networks import Chars, network_for
+from scool_ppl.workbench.settings import Settings
+from scool_ppl.workbench.tables import comparison, comparison_table, fit_table, markdown
+from scool_ppl.workbench.workbench import Workbench
+from scool_ppl.zoo.load import load_model, model_names
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

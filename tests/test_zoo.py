@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from scool_ppl import Federation, InputError, load_federation, load_model, zoo
-from scool_ppl.peers import Top
-from scool_ppl.priors import SBM, Dirac
+from scool_ppl import Federation, InputError, load_federation, load_model
+from scool_ppl.base import plugins
+from scool_ppl.infer.priors.dirac import Dirac
+from scool_ppl.infer.priors.sbm import SBM
+from scool_ppl.look.peers import Top
+from scool_ppl.zoo import load as zoo
 
 MINE = """
 import torch
@@ -51,7 +54,7 @@ def test_built_in_models_lie_in_the_package_or_beside_it(tmp_path: Path, monkeyp
     for folder in ("package", "models"):
         (tmp_path / folder).mkdir()
         written(tmp_path / folder, "", f"of_{folder}.py")
-    monkeypatch.setattr(zoo, "__file__", str(tmp_path / "package" / "zoo.py"))
+    monkeypatch.setattr(plugins, "__file__", str(tmp_path / "package" / "base" / "plugins.py"))
     assert zoo.models_folder() == tmp_path / "models"
     assert zoo.model_names() == ["of_models"]
     (tmp_path / "package" / "_models").mkdir()
@@ -194,7 +197,7 @@ def test_the_wheel_carries_the_models(tmp_path: Path) -> None:
         packed = {name: archive.read(name) for name in names if name.startswith("scool_ppl/_models/")}
     expected = {f"scool_ppl/_models/{path.name}": path.read_bytes() for path in (root / "models").glob("*.py")}
     assert {name: text for name, text in packed.items() if name.endswith(".py")} == expected
-    assert {"scool_ppl/py.typed", "scool_ppl/cli.py", "scool_ppl/priors/sbm.py"} <= set(names)
+    assert {"scool_ppl/py.typed", "scool_ppl/cli/main.py", "scool_ppl/infer/priors/sbm.py"} <= set(names)
     assert any(name.endswith("entry_points.txt") for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.endswith(".pyc") or name.startswith(("tests", "models", "inference"))]

@@ -1,7 +1,6 @@
 """Hostile clients: honest clients' accuracy when 0 to 40 % of the clients attack, with and without clipping."""
 
-from scool_ppl.reproduce import Column, Experiment, Method, at_scale
-from scool_ppl.reproduce.scales import SMALL_MLP, SMOKE
+from scool_ppl.reproduce import SMALL_MLP, SMOKE, Column, Experiment, Method, at_scale
 
 METHODS = (
     Method("Local", "local"),

@@ -7,9 +7,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from scool_ppl.base.plugins import beside_package, load_python, user_code
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.reproduce.experiment import SCALES, Experiment
-from scool_ppl.zoo import beside_package, load_python, user_code
 
 
 def experiments_folder() -> Path:

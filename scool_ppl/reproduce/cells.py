@@ -12,17 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scool_ppl.clients import Clients, Evaluation
-from scool_ppl.em import EM, EMInfo, EMState
-from scool_ppl.federation import Federation
-from scool_ppl.graph import CooperationGraph
-from scool_ppl.hostile import HostileClients
-from scool_ppl.identity import file_sha256
-from scool_ppl.measured import threads
-from scool_ppl.records import Row, number, total_seconds, versions
+from scool_ppl.base.codec import Row
+from scool_ppl.base.files import file_sha256
+from scool_ppl.base.threads import threads
+from scool_ppl.base.versions import versions
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.specs import load_federation
+from scool_ppl.em.em import EM
+from scool_ppl.em.state import EMInfo, EMState
+from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.reproduce.experiment import Cell
-from scool_ppl.specs import load_federation
-from scool_ppl.zoo import model_path
+from scool_ppl.runs.rows import number, total_seconds
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Evaluation
+from scool_ppl.train.hostile import HostileClients
+from scool_ppl.zoo.load import model_path
 
 
 def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", download: bool = False) -> Row:

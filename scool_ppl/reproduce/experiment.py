@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from scool_ppl.base.codec import Row
 from scool_ppl.errors import InputError, unknown
-from scool_ppl.hostile import Attack
-from scool_ppl.records import Row
 from scool_ppl.reproduce.measures import MEASURES
-from scool_ppl.workflow import Settings
+from scool_ppl.train.hostile import Attack
+from scool_ppl.workbench.settings import Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from scool_ppl.reproduce.results import Results
+
 
 Deployed = Literal["chosen", "mixed", "trained"]
 Accuracy = Literal["accuracy", "task_accuracy"]

@@ -9,17 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scool_ppl.candidates import Peers
-from scool_ppl.charts import draw_weights, draw_weights_over_rounds, new_figure
+from scool_ppl.base.codec import Row
 from scool_ppl.errors import RunError
-from scool_ppl.graph import CooperationGraph
-from scool_ppl.records import Row
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.plots.matrix import draw_weights, draw_weights_over_rounds
+from scool_ppl.plots.style import new_figure
 from scool_ppl.reproduce.experiment import Column, Method
 from scool_ppl.reproduce.panels import STYLES, draw_series, finished, panels, style_of, with_legend
 from scool_ppl.reproduce.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 _TRUTH: dict[str, Any] = {"color": "#7f7f7f", "linestyle": "-", "linewidth": 1.0, "zorder": 1}
 

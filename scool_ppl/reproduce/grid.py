@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from scool_ppl.base.codec import Row
+from scool_ppl.base.progress import counted
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.records import Row
 from scool_ppl.reproduce.cells import run_cell
 from scool_ppl.reproduce.experiment import Cell, Experiment
 from scool_ppl.reproduce.results import Results
@@ -46,7 +47,7 @@ def _untested(run: Runner, cell: Cell) -> Row:
 
 def _fill(cells: Iterable[Cell], store: Store, run: Runner, jobs: int, title: str | None) -> None:
     missing = [cell for cell in cells if store.get(cell) is None]
-    with _bar(title, len(missing)) as report:
+    with counted(title, len(missing)) as report:
         for cell, record in _run_all(missing, run, jobs):
             store.put(cell, record)
             report(cell.key)
@@ -80,29 +81,3 @@ def _named(cell: Cell) -> Iterator[None]:
         raise InputError(f"cell '{cell.key}': {error}") from error
     except RunError as error:
         raise RunError(f"cell '{cell.key}': {error}; the cells before it are stored") from error
-
-
-@contextmanager
-def _bar(title: str | None, count: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar over cells on standard error, which says which one was done last."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[last]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=title is None or count == 0) as bar:
-        task = bar.add_task(title or "", total=count, last="")
-        yield lambda last: bar.update(task, advance=1, last=last)

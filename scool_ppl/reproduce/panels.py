@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scool_ppl.charts import new_figure
+from scool_ppl.plots.style import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 LineStyle = str | tuple[int, tuple[int, ...]]
 

@@ -11,7 +11,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.reproduce.experiment import Column, Method, described
 from scool_ppl.reproduce.measures import MEASURES
 from scool_ppl.reproduce.results import Results
-from scool_ppl.tables import markdown_table
+from scool_ppl.workbench.tables import markdown_table
 
 DETAILS = (
     *("std", "worst10", "task", "gain", "harmed", "mixed", "trained"),

@@ -9,10 +9,11 @@ from typing import Any, cast, get_args
 import torch
 from torch import Tensor
 
+from scool_ppl.base.codec import Row
 from scool_ppl.errors import RunError
-from scool_ppl.records import Row, against_local
 from scool_ppl.reproduce.experiment import Cell, Column, Deployed, Experiment, Method
 from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.rows import against_local
 
 
 class Results:

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from scool_ppl.base.codec import Row
 from scool_ppl.errors import unknown
-from scool_ppl.records import Row
 from scool_ppl.reproduce.experiment import Method
-from scool_ppl.workflow import Settings
+from scool_ppl.workbench.settings import Settings
 
 SMOKE = Settings(rounds=2, warmup_epochs=3, local_epochs=1, executor="stacked")
 """Seconds on digits: that everything runs, nothing to conclude from."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from scool_ppl.base.codec import Row
+from scool_ppl.base.files import replacing
 from scool_ppl.errors import InputError
-from scool_ppl.graph_files import replacing
-from scool_ppl.records import Row
 from scool_ppl.reproduce.experiment import Cell
 
 

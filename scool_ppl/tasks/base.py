@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 import torch
 from torch import Tensor
 
-from scool_ppl.datasets import ArrayLike
+from scool_ppl.base.arrays import ArrayLike
 from scool_ppl.errors import InputError
 
 if TYPE_CHECKING:
-    from scool_ppl.federation import Federation
+    from scool_ppl.data.federation import Federation
 
 
 class Task(Protocol):

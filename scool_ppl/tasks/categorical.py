@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scool_ppl.datasets import ArrayLike, float_tensor, long_tensor
+from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import check_finite, check_numbers, check_range
 
 if TYPE_CHECKING:
-    from scool_ppl.federation import Federation
+    from scool_ppl.data.federation import Federation
 
 
 class _Categorical(ABC):

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import torch
 from torch import Tensor
 
-from scool_ppl.datasets import ArrayLike, float_tensor
+from scool_ppl.base.arrays import ArrayLike, float_tensor
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import check_finite, check_numbers
 
 if TYPE_CHECKING:
-    from scool_ppl.federation import Federation
+    from scool_ppl.data.federation import Federation
 
 
 @dataclass(frozen=True)

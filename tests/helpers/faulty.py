@@ -8,8 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from scool_ppl.clients import Clients, Params, Trained
 from scool_ppl.errors import ClientError
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Params, Trained
 
 Kind = Literal["nan loss", "inf update", "raise", "vanish", "nan network", "nan data"]
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl import EM, Clients, CooperationModel, Federation, Schedule, load_federation, load_model
-from scool_ppl.cli import main
+from scool_ppl.cli.main import main
 
 FOLDER = Path(__file__).parents[1] / "contracts" / "golden"
 RUNS = FOLDER / "runs.json"

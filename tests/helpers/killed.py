@@ -18,14 +18,16 @@ from typing import Any
 
 import torch
 
-from scool_ppl import checkpoints, workflow
-from scool_ppl.em import EM
-from scool_ppl.federation import Federation
-from scool_ppl.resuming import resume
-from scool_ppl.runs import HISTORY, SUMMARY, Run
-from scool_ppl.specs import load_federation
-from scool_ppl.workflow import Settings, Workbench
-from scool_ppl.zoo import load_model
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.specs import load_federation
+from scool_ppl.em.em import EM
+from scool_ppl.runs import checkpoints
+from scool_ppl.runs.folder import HISTORY, SUMMARY, Run
+from scool_ppl.workbench import settings as workflow
+from scool_ppl.workbench.resume import resume
+from scool_ppl.workbench.settings import Settings
+from scool_ppl.workbench.workbench import Workbench
+from scool_ppl.zoo.load import load_model
 from tests.helpers.small import brief
 
 ROUNDS = 3

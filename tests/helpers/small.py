@@ -9,12 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scool_ppl.batches import Params
-from scool_ppl.clients import Clients
-from scool_ppl.em import EM, CooperationModel, EMState, Schedule
-from scool_ppl.estep import NaturalGradient, SVIStep
-from scool_ppl.federation import Federation
-from scool_ppl.networks import MLP
+from scool_ppl.data.federation import Federation
+from scool_ppl.em.em import EM
+from scool_ppl.em.model import CooperationModel, Schedule
+from scool_ppl.em.state import EMState
+from scool_ppl.infer.estep.natural import NaturalGradient
+from scool_ppl.infer.estep.svi import SVIStep
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Params
+from scool_ppl.train.networks import MLP
 
 RATE = 0.1
 FEATURES, CLASSES = 4, 3

@@ -1,0 +1,79 @@
+"""Files that others may have tampered with, that the power may fail on, and that are replaced in one step."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scool_ppl.errors import InputError
+
+
+def read_regular(path: Path, limit: int | None = None) -> bytes:
+    """The bytes of a plain file of at most `limit` bytes; not through a link, and never waiting for a pipe."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"{path.name} is not a plain file")
+        if limit is not None and status.st_size > limit:
+            raise InputError(f"{path.name} has {status.st_size} bytes, expected {limit} at most")
+        return file.read()
+
+
+def write(path: Path, content: bytes) -> None:
+    """The bytes as a file, on the disk when this returns."""
+    with path.open("wb") as file:
+        file.write(content)
+    sync(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or a folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def erase(path: Path) -> None:
+    """A folder with all that is in it, a file, or a link but not what it points to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that replaces it once the block has ended well, and is removed otherwise."""
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"cannot write '{path}': {reason}; expected a folder that exists and is writable") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray[Any, Any]], *, compressed: bool = False) -> None:
+    """Write the arrays at once: a reader finds the old file or the whole new one."""
+    with replacing(Path(path)) as temporary, temporary.open("wb") as file:
+        (np.savez_compressed if compressed else np.savez)(file, **dict[str, Any](arrays))
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,57 @@
+"""`name=value` texts as keyword arguments of a function, of the types that its signature declares."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import types
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from scool_ppl.base.arguments import described
+from scool_ppl.errors import InputError, unknown
+
+
+def accepted(function: Callable[..., Any], hidden: Collection[str] = ()) -> dict[str, inspect.Parameter]:
+    """The parameters of `function` that a user may set by name."""
+    parameters = inspect.signature(function).parameters
+    return {name: parameter for name, parameter in parameters.items() if name not in hidden}
+
+
+def parse_options(
+    kind: str, pairs: Iterable[str], function: Callable[..., Any], hidden: Collection[str] = ()
+) -> dict[str, Any]:
+    """Keyword arguments for `function` from texts like "groups=4"; `kind` names them in errors."""
+    known = accepted(function, hidden)
+    hints = get_type_hints(function)
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, sign, text = (part.strip() for part in pair.partition("="))
+        if not sign:
+            raise InputError(f"'{pair}' is not a {kind}; write name=value with one of: {', '.join(known) or 'none'}")
+        if name not in known:
+            raise unknown(kind, name, known)
+        if name in values:
+            raise InputError(f"{kind} {name} was given twice, expected once; remove one")
+        values[name] = _value(f"{kind} {name}", text, hints.get(name, type(known[name].default)))
+    return values
+
+
+def _value(what: str, text: str, hint: Any) -> Any:
+    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if type(None) in choices and text.lower() == "none":
+        return None
+    for choice in choices:
+        if get_origin(choice) is Literal:
+            if text not in get_args(choice):
+                raise unknown(f"{what} value", text, get_args(choice))
+            return text
+        if choice is bool and text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        if choice in (int, float, str):
+            with suppress(ValueError):
+                value = choice(text)
+                if not isinstance(value, float) or math.isfinite(value):
+                    return value
+    raise InputError(f"{what} is '{text}', expected {described(choices)}")

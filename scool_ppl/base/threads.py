@@ -1,0 +1,20 @@
+"""What is measured rather than known: the faster way to run, what an optimiser keeps; and how many threads to use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Runs with this many torch threads (None: as many as before) and restores the number, for new threads too."""
+    before = torch.get_num_threads()
+    try:
+        if count is not None:
+            torch.set_num_threads(count)
+        yield
+    finally:
+        torch.set_num_threads(before)

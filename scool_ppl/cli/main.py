@@ -1,0 +1,293 @@
+"""The `scool` command: a thin layer over the library."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from scool_ppl.base.signals import stoppable
+from scool_ppl.cli.federations import DataRoot, Download, NumClients, Seed, commands
+from scool_ppl.cli.reproduce import reproduce
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
+from scool_ppl.errors import ClientError, InputError, RunError, StoppedError
+from scool_ppl.runs.folder import MARK, Run, free_name
+from scool_ppl.workbench.settings import E_STEPS, Settings
+from scool_ppl.workbench.workbench import Result, Workbench
+from scool_ppl.zoo.load import hyperparameters, load_module, model_names, parse_hyperparameters
+
+app = typer.Typer(
+    help="Learn who should learn from whom: cooperation graphs between clients, inferred while they train.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(commands, name="federations")
+UsageError = typer.BadParameter.__base__  # typer's own, or click's in older releases
+
+FederationSpec = Annotated[
+    str, typer.Option("--federation", help="recipe:dataset:key=value,..., see `scool federations`")
+]
+Rounds = Annotated[int, typer.Option(help="communication rounds")]
+LocalEpochs = Annotated[int, typer.Option(help="epochs of local training per round")]
+WarmupEpochs = Annotated[int, typer.Option(help="epochs of the first round, before the graph is first looked at")]
+LocalSteps = Annotated[int | None, typer.Option(help="batches per round, instead of epochs")]
+LearningRate = Annotated[float, typer.Option(help="rate of SGD")]
+Momentum = Annotated[float, typer.Option(help="momentum of SGD")]
+WeightDecay = Annotated[float, typer.Option(help="weight decay of SGD")]
+BatchSize = Annotated[int, typer.Option(help="images per batch")]
+Network = Annotated[str, typer.Option(help="auto, linear, mlp, cnn, resnet9 or chars")]
+Width = Annotated[float | None, typer.Option(help="width of cnn, resnet9 and chars, 1 is the papers'")]
+Executor = Annotated[str, typer.Option(help="auto, stacked or loop: how clients are run")]
+Device = Annotated[str, typer.Option(help="cpu or cuda")]
+EStepName = Annotated[str | None, typer.Option("--e-step", help=f"{' or '.join(E_STEPS)}; default: the model's own")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="no progress bar")]
+
+
+@app.command()
+def fit(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="MODEL|NAME=VALUE", help="a model, its hyperparameters")
+    ] = None,
+    federation: FederationSpec = DEFAULT_FEDERATION,
+    clients: NumClients = None,
+    data_root: DataRoot = None,
+    download: Download = True,
+    rounds: Rounds = 20,
+    local_epochs: LocalEpochs = 5,
+    warmup_epochs: WarmupEpochs = 40,
+    local_steps: LocalSteps = None,
+    learning_rate: LearningRate = 0.1,
+    momentum: Momentum = 0.0,
+    weight_decay: WeightDecay = 5e-4,
+    batch_size: BatchSize = 10,
+    network: Network = "auto",
+    width: Width = None,
+    executor: Executor = "auto",
+    device: Device = "cpu",
+    e_step: EStepName = None,
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option(help="the run's folder; default: runs/MODEL")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a run that is already there")] = False,
+    baseline: Annotated[bool, typer.Option("--baseline", help="also train local-only, for the gain over it")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a model to a federation.
+
+    MODEL is a name or a .py file, default scool_sbm; NAME=VALUE are its hyperparameters, see `scool models`.
+    """
+    chosen = _settings(locals())
+    ((model, choices),) = _models(arguments or [], most=1)
+    data = load_federation(federation, seed=seed, data_root=data_root, download=download, clients=clients)
+    bench = Workbench(data, chosen, progress=not quiet)
+    folder = out or free_name("runs", Path(model).stem)
+    with _resumable(folder):
+        result = bench.fit(model, choices, run=folder, overwrite=overwrite, baseline=baseline)
+    _report(result, folder)
+
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run that was interrupted, or has ended")],
+    rounds: Annotated[
+        int | None, typer.Option(help="communication rounds in all; default: as many as were asked for")
+    ] = None,
+    data_root: DataRoot = None,
+    download: Download = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run from its last checkpoint.
+
+    It ends bit for bit as it would have without the interruption; its model and its data must be what they were. A run
+    that has ended goes on with more --rounds. A model file of your own is run again: resume no stranger's folder.
+    """
+    from scool_ppl.workbench.resume import resume as go_on
+
+    with _resumable(run):
+        result = go_on(run, rounds, data_root=data_root, download=download, progress=not quiet)
+    _report(result, run)
+
+
+@app.command()
+def compare(
+    arguments: Annotated[
+        list[str], typer.Argument(metavar="MODEL|NAME=VALUE", help="models, each followed by its own")
+    ],
+    federation: FederationSpec = DEFAULT_FEDERATION,
+    clients: NumClients = None,
+    data_root: DataRoot = None,
+    download: Download = True,
+    rounds: Rounds = 20,
+    local_epochs: LocalEpochs = 5,
+    warmup_epochs: WarmupEpochs = 40,
+    local_steps: LocalSteps = None,
+    learning_rate: LearningRate = 0.1,
+    momentum: Momentum = 0.0,
+    weight_decay: WeightDecay = 5e-4,
+    batch_size: BatchSize = 10,
+    network: Network = "auto",
+    width: Width = None,
+    executor: Executor = "auto",
+    device: Device = "cpu",
+    e_step: EStepName = None,
+    seed: Seed = 0,
+    seeds: Annotated[int, typer.Option(help="how many seeds, from --seed on")] = 1,
+    out: Annotated[Path | None, typer.Option(help="folder of the table and the figure; default: runs/compare")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Fit several models on the same clients.
+
+    Initialisation and batches are the same too; one table and one figure.
+    """
+    from scool_ppl.workbench.compare import compare as run_comparison
+    from scool_ppl.workbench.compare import save_comparison
+    from scool_ppl.workbench.tables import comparison_table
+
+    chosen = _settings(locals())
+    models = _models(arguments)
+    if seeds < 1:
+        raise InputError(f"seeds is {seeds}, expected at least 1")
+
+    def data(number: int) -> Federation:
+        return load_federation(federation, seed=number, data_root=data_root, download=download, clients=clients)
+
+    folder = out or free_name("runs", "compare")
+    Run.vacant(folder)
+    results = run_comparison(models, data, chosen, range(seed, seed + seeds), progress=not quiet)
+    rows = save_comparison(results, folder)
+    console = Console()
+    console.print(comparison_table(rows, seeds))
+    console.print(f"table and figure in {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def plot(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run's folder")],
+    gexf: Annotated[bool, typer.Option("--gexf", help="also write graph.gexf, for Gephi")] = False,
+) -> None:
+    """Draw the pictures of a run again."""
+    folder = Run.open(run)
+    paths = folder.draw()
+    if gexf:
+        paths.append(folder.path / "graph.gexf")
+        folder.graph.save(paths[-1])
+    for path in paths:
+        typer.echo(path)
+
+
+@app.command()
+def check(model: Annotated[str, typer.Argument(metavar="MODEL_FILE", help="a .py file or a model's name")]) -> None:
+    """Check that a prior keeps the contract.
+
+    Every line passes or says what to do.
+    """
+    from scool_ppl.zoo.check import check_model
+
+    words = {True: "pass", False: "FAIL", None: "skip"}
+    report = check_model(model)
+    for line in report:
+        typer.echo(f"{words[line.passed]}  {line.name}: {line.note}")
+    if any(line.passed is False for line in report):
+        raise typer.Exit(2)
+
+
+@app.command()
+def models() -> None:
+    """List models and hyperparameters."""
+    table = Table("model", "what it is", "hyperparameters")
+    for name in model_names():
+        title = (inspect.getdoc(load_module(name)) or "").splitlines()[0]
+        defaults = [f"{key}={p.default}" for key, p in hyperparameters(name).items()]
+        table.add_row(name, title, " ".join(defaults) or "-")
+    Console().print(table)
+
+
+app.command()(reproduce)
+
+
+def _report(result: Result, folder: Path) -> None:
+    """The table and the folder at the end of a fit."""
+    from scool_ppl.workbench.tables import fit_table
+
+    console = Console()
+    console.print(fit_table(result))
+    console.print(f"graph, history and pictures in {folder}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Signals end the work between two steps; whatever ends it early, the message says how to go on."""
+    try:
+        with stoppable():
+            yield
+    except KeyboardInterrupt as stop:
+        raise StoppedError(f"{str(stop) or 'interrupted'}{_way(folder)}") from None
+    except RunError as error:
+        raise RunError(f"{error}{_way(folder)}") from error
+
+
+def _way(folder: Path) -> str:
+    return f"; go on with `scool resume {shlex.quote(str(folder))}`" if (folder / MARK).is_file() else ""
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    """The settings among a command's options, which bear the same names."""
+    return Settings(**{name: options[name] for name in Settings.__dataclass_fields__})
+
+
+def _models(arguments: list[str], most: int | None = None) -> list[tuple[str, dict[str, Any]]]:
+    """Models, each with the NAME=VALUE that follow it; those before the first model go to the default model."""
+    groups: list[tuple[str, list[str]]] = []
+    for argument in arguments:
+        if "=" in argument and not argument.endswith(".py"):
+            if not groups:
+                groups.append(("scool_sbm", []))
+            groups[-1][1].append(argument)
+        else:
+            groups.append((argument, []))
+    groups = groups or [("scool_sbm", [])]
+    if most is not None and len(groups) > most:
+        names = ", ".join(name for name, _ in groups)
+        raise InputError(f"{len(groups)} models were given ({names}), expected {most}; use `scool compare` for several")
+    return [(model, parse_hyperparameters(model, pairs)) for model, pairs in groups]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command; errors are one line on standard error: exit code 2 for bad input, 3 for a failed run."""
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: typer.echo(f"scool: {message}", err=True)
+            code = app(arguments, standalone_mode=False, prog_name="scool")
+        if code == 130:  # newer typer returns this where older ones raise
+            code = _complain("interrupted", 130)
+    except InputError as error:
+        code = _complain(error, 2)
+    except (RunError, ClientError) as error:
+        code = _complain(error, 3)
+    except StoppedError as error:
+        code = _complain(error, 130)
+    except UsageError as error:  # type: ignore[misc]
+        code = _complain(f"{error.format_message().rstrip('.')}; see `scool --help`", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _complain("interrupted", 130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: object, code: int) -> int:
+    typer.echo(f"scool: {' '.join(str(message).split())}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""Federation: one flat tensor of inputs, one of targets, and an index list per client for each split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+from scool_ppl.base.arguments import check_kind, check_whole, whole
+from scool_ppl.data.reading import SPLITS, fractions, read_items, read_npz, rows_per_client, split_codes
+from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
+from scool_ppl.base.files import write_npz
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.data.checks import check
+from scool_ppl.tasks.categorical import Classification
+from scool_ppl.tasks.base import Task
+from scool_ppl.tasks.named import read_task, written
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Who has which data: K clients' rows of inputs (N, ...) and targets (N, ...), never copied per client.
+
+    task: what is learned, by default Classification(num_classes) of inputs float32 and targets (N,) long.
+
+    train, validation, test: K long index lists each; held-out rows may be shared, training rows belong to one client.
+    relabel: (K, C) long, client i calls class c relabel[i, c]. groups: the true group of each client.
+    truth: (K, K) true graph [receiver, sender], zero diagonal; from groups when these are given and it is not.
+    """
+
+    inputs: Tensor = field(repr=False)
+    targets: Tensor = field(repr=False)
+    train: tuple[Tensor, ...] = field(repr=False)
+    validation: tuple[Tensor, ...] = field(repr=False)
+    test: tuple[Tensor, ...] = field(repr=False)
+    names: tuple[str, ...]
+    num_classes: int = 0
+    relabel: Tensor | None = field(default=None, repr=False)
+    groups: tuple[int, ...] | None = None
+    truth: Tensor | None = field(default=None, repr=False)
+    spec: str = ""
+    task: Task = None  # type: ignore[assignment]  # classification, where none is given
+
+    def __post_init__(self) -> None:
+        if self.task is None:
+            object.__setattr__(self, "task", Classification(self.num_classes))
+        object.__setattr__(self, "num_classes", self.num_classes or self.task.num_classes)
+        if self.truth is None and self.groups is not None:
+            group = torch.tensor(self.groups)
+            object.__setattr__(self, "truth", (group[:, None] == group).float().fill_diagonal_(0))
+        check(self)
+        object.__setattr__(self, "task", self.task.fitted(self.targets[torch.cat(self.train)]))
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.names)
+
+    @property
+    def kind(self) -> str:
+        """What kind of data clients have; those of one kind can learn from each other."""
+        return f"{self.task.name} of {self.task.width} outputs from inputs of shape {tuple(self.inputs.shape[1:])}"
+
+    def labels(self, client: int, indices: Tensor) -> Tensor:
+        """Targets of these rows as the client calls them."""
+        client = self._place("labels", client)
+        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(self.targets):
+            low, high = int(indices.min()), int(indices.max())
+            raise InputError(f"labels was given rows {low} to {high}, expected 0 to {len(self.targets) - 1}")
+        targets = self.targets[indices]
+        return targets if self.relabel is None else self.relabel[client][targets]
+
+    def label_counts(self, split: str = "train") -> Tensor:
+        """(K, C) long: how often a client has each class, as it calls them (or token) in a split; (K, 0) in regression."""
+        rows = enumerate(self._lists(split))
+        return torch.stack([self.task.counts(self.labels(i, own)) for i, own in rows])
+
+    def class_mask(self) -> Tensor:
+        """(K, C) bool: the classes of each client's task, in any of its parts."""
+        return sum(self.label_counts(split) for split in ("train", "validation", "test")) > 0  # type: ignore[return-value]
+
+    def classes(self, client: int) -> Tensor:
+        """The classes of a client's task, in any of its parts, ascending."""
+        return self.class_mask()[self._place("classes", client)].nonzero().flatten()
+
+    def sizes(self, split: str = "train") -> Tensor:
+        """(K,) long: rows per client."""
+        return torch.tensor([len(rows) for rows in self._lists(split)])
+
+    def select(self, clients: Sequence[int]) -> Federation:
+        """The federation of these clients in this order, on the same tensors; its spec is empty, as it has none."""
+        chosen = [self._place("select", client) for client in clients]
+        return Federation(
+            inputs=self.inputs,
+            targets=self.targets,
+            train=tuple(self.train[i] for i in chosen),
+            validation=tuple(self.validation[i] for i in chosen),
+            test=tuple(self.test[i] for i in chosen),
+            names=tuple(self.names[i] for i in chosen),
+            num_classes=self.num_classes,
+            relabel=None if self.relabel is None else self.relabel[chosen],
+            groups=None if self.groups is None else tuple(self.groups[i] for i in chosen),
+            truth=None if self.truth is None else self.truth[chosen][:, chosen],
+            task=self.task,
+        )
+
+    def join(self, newcomers: Federation) -> Federation:
+        """These clients and the newcomers after them, names all different; its spec is empty, as it has none.
+
+        It has groups, and the true graph that they are, where both have groups; else no true graph.
+        """
+        from scool_ppl.data.joining import joined
+
+        check_kind("newcomers", newcomers, Federation, "load_federation(spec) makes one")
+
+        return joined(self, newcomers)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        inputs: ArrayLike,
+        targets: ArrayLike,
+        clients: ArrayLike,
+        *,
+        split: ArrayLike | None = None,
+        validation: float = 0.2,
+        test: float = 0.2,
+        seed: int = 0,
+        names: Sequence[str] | None = None,
+        groups: ArrayLike | None = None,
+        truth: ArrayLike | None = None,
+        num_classes: int | None = None,
+        task: Task | str | None = None,
+        spec: str = "",
+    ) -> Federation:
+        """Rows divided by their owner. clients: (N,) ids, taken in ascending order, or K index lists.
+
+        split: (N,) of 0 train, 1 validation, 2 test; without it, seeded fractions of every client's rows.
+        task: classification, unless it is given, as a Task or as text: "regression:sigma=0.5", "next-token".
+        """
+        if num_classes is not None:
+            check_whole("num_classes", num_classes, least=0)
+        if isinstance(names, str):
+            raise InputError(f"names is the text '{names}', expected a list of names, one for each client")
+        if task is None:
+            task = "classification" if num_classes is None else Classification(num_classes)
+        task, x, y = read_task(task, inputs, targets)
+        count = x.shape[0] if x.ndim else 0
+        lists, ids = rows_per_client(clients, count)
+        labels = tuple(str(name) for name in names) if names is not None else tuple(f"client {i}" for i in ids)
+        if len(labels) != len(lists):
+            raise InputError(f"{len(labels)} names for {len(lists)} clients, expected one name a client")
+        if split is None:
+            parts = [fractions(rows, validation, test, seed, name) for rows, name in zip(lists, labels, strict=True)]
+        else:
+            codes = split_codes(split, count)
+            parts = [[rows[codes[rows] == code] for code in range(len(SPLITS))] for rows in lists]
+        return cls(
+            inputs=x,
+            targets=y,
+            train=tuple(part[0] for part in parts),
+            validation=tuple(part[1] for part in parts),
+            test=tuple(part[2] for part in parts),
+            names=labels,
+            num_classes=num_classes or 0,
+            groups=None if groups is None else tuple(long_tensor(groups, "groups").flatten().tolist()),
+            truth=None if truth is None else float_tensor(truth, "truth"),
+            spec=spec,
+            task=task,
+        )
+
+    @classmethod
+    def from_datasets(
+        cls,
+        datasets: Sequence[Dataset[Any]],
+        *,
+        validation: float = 0.2,
+        test: float = 0.2,
+        seed: int = 0,
+        names: Sequence[str] | None = None,
+        groups: ArrayLike | None = None,
+        truth: ArrayLike | None = None,
+        num_classes: int | None = None,
+    ) -> Federation:
+        """One map-style Dataset of (input, label) items per client, split by seeded fractions."""
+        parts = [read_items(dataset, f"dataset {client}") for client, dataset in enumerate(datasets)]
+        shapes = sorted({tuple(inputs.shape[1:]) for inputs, _ in parts})
+        if len(shapes) != 1:
+            raise InputError(f"the datasets have inputs of shapes {shapes}, expected one shape; resize or crop them")
+        return cls.from_arrays(
+            torch.cat([inputs for inputs, _ in parts]),
+            torch.cat([targets for _, targets in parts]),
+            torch.arange(len(parts)).repeat_interleave(torch.tensor([len(targets) for _, targets in parts])),
+            validation=validation,
+            test=test,
+            seed=seed,
+            names=names,
+            groups=groups,
+            truth=truth,
+            num_classes=num_classes,
+        )
+
+    @classmethod
+    def from_npz(cls, path: str | Path, *, validation: float = 0.2, test: float = 0.2, seed: int = 0) -> Federation:
+        """Read the format of `save_npz`; the fractions are used when there is no array `split`."""
+        check_kind("path", path, str | Path, "name an .npz file")
+        arrays = read_npz(path)
+        classes = arrays.get("num_classes")
+        try:
+            return cls.from_arrays(
+                arrays["inputs"],
+                arrays["targets"],
+                arrays["client"],
+                split=arrays.get("split"),
+                validation=validation,
+                test=test,
+                seed=seed,
+                names=arrays["names"].flatten().tolist() if "names" in arrays else None,
+                groups=arrays.get("groups"),
+                truth=arrays.get("truth"),
+                num_classes=None if classes is None else int(long_tensor(classes, "num_classes").sum()),
+                task=str(arrays["task"]) if "task" in arrays else None,
+                spec=str(path),
+            )
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+
+    def save_npz(self, path: str | Path) -> None:
+        """Write an .npz that numpy reads without pickle; a row for every image of every client.
+
+        inputs (N, ...), targets (N, ...) as the owner calls them, client (N,) the owner 0 to K - 1, optional split (N,)
+        0 train, 1 validation, 2 test, names (K,), groups (K,), truth (K, K), num_classes (), task () as text, see
+        `from_arrays`. A held-out image that several clients share becomes a row for each.
+        """
+        lists = [rows for own in zip(self.train, self.validation, self.test, strict=True) for rows in own]
+        sizes = torch.tensor([len(rows) for rows in lists])
+        owner = torch.arange(self.num_clients).repeat_interleave(len(SPLITS))
+        arrays = {
+            "inputs": self.inputs[torch.cat(lists)],
+            "targets": torch.cat([self.labels(int(i), rows) for i, rows in zip(owner, lists, strict=True)]),
+            "client": owner.repeat_interleave(sizes),
+            "split": torch.arange(len(SPLITS)).repeat(self.num_clients).repeat_interleave(sizes),
+            "num_classes": torch.tensor(self.num_classes),
+        }
+        if self.groups is not None:
+            arrays["groups"] = torch.tensor(self.groups)
+        if self.truth is not None:
+            arrays["truth"] = self.truth
+        numbers = {name: values.cpu().numpy() for name, values in arrays.items()}
+        texts = {"names": np.array(self.names), "task": np.array(written(self.task))}
+        write_npz(path, {**numbers, **texts})
+
+    def _place(self, what: str, client: int) -> int:
+        if not whole(client, least=0) or client >= self.num_clients:
+            raise InputError(
+                f"{what} was given client {client!r}, expected a position from 0 to {self.num_clients - 1}"
+            )
+        return int(client)
+
+    def _lists(self, split: str) -> tuple[Tensor, ...]:
+        if split not in SPLITS:
+            raise unknown("split", split, SPLITS)
+        return {"train": self.train, "validation": self.validation, "test": self.test}[split]

@@ -1,0 +1,52 @@
+"""One federation of the clients of two."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+import torch
+from torch import Tensor
+from scool_ppl.errors import InputError
+
+if TYPE_CHECKING:
+    from scool_ppl.data.federation import Federation
+
+
+Lists = tuple[Tensor, ...]
+
+
+def joined(first: Federation, second: Federation) -> Federation:
+    """The clients of the first, then those of the second; two that share their tensors go on sharing them."""
+    if first.kind != second.kind:
+        raise InputError(f"newcomers' data are {second.kind}, expected {first.kind}; convert them")
+    common = first.inputs is second.inputs and first.targets is second.targets
+    shift = 0 if common else len(first.inputs)
+    groups = None if first.groups is None or second.groups is None else first.groups + second.groups
+    return replace(
+        first,
+        inputs=first.inputs if common else torch.cat([first.inputs, second.inputs]),
+        targets=first.targets if common else torch.cat([first.targets, second.targets]),
+        train=first.train + _shifted(second.train, shift),
+        validation=first.validation + _shifted(second.validation, shift),
+        test=first.test + _shifted(second.test, shift),
+        names=first.names + second.names,
+        relabel=_relabel(first, second),
+        groups=groups,
+        truth=None,
+        spec="",
+    )
+
+
+def _shifted(lists: Lists, shift: int) -> Lists:
+    """Rows moved on; lists that several clients share stay shared."""
+    moved = {id(rows): rows + shift if shift else rows for rows in lists}
+    return tuple(moved[id(rows)] for rows in lists)
+
+
+def _relabel(first: Federation, second: Federation) -> Tensor | None:
+    if first.relabel is None and second.relabel is None:
+        return None
+    plain = torch.arange(first.num_classes)
+    return torch.cat(
+        [plain.repeat(each.num_clients, 1) if each.relabel is None else each.relabel for each in (first, second)]
+    )

@@ -1,0 +1,131 @@
+"""What a federation is made of: the user's arrays, Datasets and .npz files, read as tensors and index lists."""
+
+from __future__ import annotations
+
+from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
+
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.base.randomness import generator
+
+
+SPLITS = ("train", "validation", "test")
+
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+"""What numpy raises on a damaged .npz file."""
+
+_REQUIRED = ("inputs", "targets", "client")
+_OPTIONAL = ("split", "names", "groups", "truth", "num_classes", "task")
+
+
+def read_npz(
+    path: str | Path, required: Sequence[str] = _REQUIRED, optional: Sequence[str] = _OPTIONAL
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of an .npz file, by default a federation's (see `Federation.save_npz`); nothing is unpickled."""
+    known = (*required, *optional)
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    try:
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InputError(f"{path} holds a single array, expected {', '.join(required)}; use numpy.savez")
+            for name in archive.files:
+                if name not in known:
+                    raise unknown(f"array in {path}", name, known)
+                arrays[name] = archive[name]
+    except FileNotFoundError:
+        raise InputError(f"no file {path}; expected an .npz with {', '.join(required)}") from None
+    except InputError:
+        raise
+    except UNREADABLE as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"cannot read {path} ({reason}); write it with numpy.savez or Federation.save_npz") from error
+    missing = [name for name in required if name not in arrays]
+    if missing:
+        dealt = missing == ["client"]
+        remedy = f"add it, or name a recipe that deals the rows out, e.g. iid:{path}" if dealt else "add the array"
+        raise InputError(f"{path} has no {' and no '.join(missing)}, expected {', '.join(required)}; {remedy}")
+    return arrays
+
+
+
+
+
+
+
+
+
+
+def read_items(dataset: Dataset[Any], what: str) -> tuple[Tensor, Tensor]:
+    """All (input, label) items of a map-style Dataset as inputs (N, ...) float32 and targets (N,) long."""
+    count = len(dataset) if hasattr(dataset, "__len__") else 0
+    if count == 0:
+        raise InputError(f"{what} has no length or no items, expected a map-style Dataset with at least one item")
+    inputs, labels = [], []
+    for index in range(count):
+        item = dataset[index]
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise InputError(f"{what} item {index} is a {type(item).__name__}, expected a pair (input, label)")
+        if not isinstance(item[0], Tensor | np.ndarray):
+            kind = type(item[0]).__name__
+            raise InputError(f"{what} has inputs of type {kind}, expected tensors; add transforms.ToTensor()")
+        inputs.append(float_tensor(item[0], f"{what} inputs"))
+        labels.append(long_tensor(item[1], f"{what} labels"))
+        if inputs[-1].shape != inputs[0].shape or labels[-1].numel() != 1:
+            found = f"input shape {tuple(inputs[-1].shape)} and {labels[-1].numel()} labels"
+            raise InputError(f"{what} item {index} has {found}, expected {tuple(inputs[0].shape)} and one label")
+    return torch.stack(inputs), torch.stack([label.reshape(()) for label in labels])
+
+
+def rows_per_client(clients: ArrayLike, count: int) -> tuple[list[Tensor], list[int]]:
+    """Index lists and ids, from one owner per row or from K index lists."""
+    if isinstance(clients, Tensor | np.ndarray):
+        per_row = clients.ndim < 2 and clients.dtype != object
+    else:
+        per_row = all(isinstance(owner, int | float | np.number) for owner in clients)
+    if per_row:
+        owner = long_tensor(clients, "clients").flatten()
+        if len(owner) != count or count == 0:
+            raise InputError(f"{len(owner)} client ids for {count} rows, expected one id a row and at least one row")
+        ids, position = owner.unique(return_inverse=True)
+        if int(ids[0]) < 0:
+            raise InputError(f"client id {int(ids[0])}, expected 0 or more; leave rows that nobody owns out")
+        lists = position.argsort(stable=True).split(torch.bincount(position).tolist())
+        return list(lists), ids.tolist()
+    lists = tuple(long_tensor(rows, "a client's index list").flatten() for rows in clients)
+    owned = torch.cat(lists) if lists else torch.empty(0, dtype=torch.long)
+    if len(owned) and not 0 <= int(owned.min()) <= int(owned.max()) < count:
+        raise InputError(f"index lists hold {int(owned.min())} to {int(owned.max())}, expected 0 to {count - 1}")
+    if len(owned.unique()) != len(owned):
+        raise InputError("a row is in two index lists or twice in one, expected one owner a row; remove the copies")
+    return list(lists), list(range(len(lists)))
+
+
+def fractions(rows: Tensor, validation: float, test: float, seed: int, name: str) -> list[Tensor]:
+    """A client's rows as train, validation, test; keyed by the client's name, so other clients do not matter."""
+    if not (validation >= 0 and test >= 0 and validation + test < 1):
+        raise InputError(f"validation={validation} and test={test}, expected fractions from 0 whose sum is below 1")
+    mixed = rows[torch.randperm(len(rows), generator=generator(seed, "split", name))]
+    held_out, held_back = round(test * len(rows)), round(validation * len(rows))
+    parts = mixed.split([held_out, held_back, len(rows) - held_out - held_back])
+    return [part.sort().values for part in reversed(parts)]
+
+
+def split_codes(split: ArrayLike, count: int) -> Tensor:
+    """The split of each row: 0 train, 1 validation, 2 test."""
+    codes = long_tensor(split, "split")
+    if codes.shape != (count,):
+        raise InputError(f"split has shape {tuple(codes.shape)}, expected ({count},): one code a row")
+    if count and not 0 <= int(codes.min()) <= int(codes.max()) < len(SPLITS):
+        low, high = int(codes.min()), int(codes.max())
+        raise InputError(f"split runs from {low} to {high}, expected 0 train, 1 validation, 2 test; correct the codes")
+    return codes

@@ -1,0 +1,194 @@
+"""What the recipes of `partition.py` share: the pool of images, its division, and the checks of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+import torch
+from torch import Tensor
+from scool_ppl.errors import InputError
+
+
+class Pool(NamedTuple):
+    """What a recipe divides: labels and inputs of the training pool (N, ...) and of the held-out images (T, ...).
+
+    generator: all of a recipe's randomness.
+    """
+
+    train_labels: Tensor
+    test_labels: Tensor
+    num_classes: int
+    generator: torch.Generator
+    train_inputs: Tensor
+    test_inputs: Tensor
+
+
+class Partition(NamedTuple):
+    """One index list per client and split; train and validation index the training pool, test the held-out images.
+
+    relabel: (K, C) long, client i calls class c relabel[i, c]; groups: the true group of each client.
+    truth: (K, K) true graph [receiver, sender], zero diagonal, where it is not simply that of the groups.
+    """
+
+    train: tuple[Tensor, ...]
+    validation: tuple[Tensor, ...]
+    test: tuple[Tensor, ...]
+    relabel: Tensor | None = None
+    groups: tuple[int, ...] | None = None
+    truth: Tensor | None = None
+
+
+def stratified(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """`count` positions whose label shares are those of `labels` to within one image per class, in ascending order."""
+    order = torch.randperm(len(labels), generator=generator)
+    order = order[labels[order].argsort(stable=True)]
+    picked = torch.arange(count) * len(labels) // max(count, 1)
+    return order[picked].sort().values
+
+
+def check_request(pool: Pool, clients: int, train: int | None, validation: float, test: int | None) -> None:
+    """Refuse values that no recipe can use."""
+    if clients < 1:
+        raise InputError(f"clients={clients}, expected at least 1")
+    if train is not None and train < 1:
+        raise InputError(f"train={train}, expected at least 1 image per client, or none for all that the pool gives")
+    if not 0 <= validation < 1:
+        raise InputError(f"validation={validation}, expected a fraction from 0 to below 1")
+    held_out = len(pool.test_labels)
+    if test is not None and not 1 <= test <= held_out:
+        raise InputError(f"test={test}, expected 1 to {held_out}: the data has {held_out} held-out images")
+
+
+def equal_share(what: str, available: int, clients: int, train: int | None) -> int:
+    """Images per client, `train` of them or an equal share of all."""
+    fitting = available // clients
+    share = max(1, fitting) if train is None else train
+    if clients * share > available:
+        remedy = f"lower train (train={fitting} fits) or clients" if fitting else "lower clients"
+        raise InputError(
+            f"{what} needs {clients} x {share} = {clients * share} images, the pool has {available}; {remedy}"
+        )
+    return share
+
+
+def membership(what: str, clients: int, groups: int) -> tuple[int, ...]:
+    """Contiguous groups whose sizes differ by at most one client."""
+    if not 1 <= groups <= clients:
+        raise InputError(f"{what} has groups={groups}, expected 1 to {clients}, the number of clients")
+    return tuple(client * groups // clients for client in range(clients))
+
+
+def exchange(groups: Sequence[int], generator: torch.Generator) -> list[int]:
+    """A random permutation in which nobody keeps its place and as few as possible get one of their own group. (K,)."""
+    count = len(groups)
+    sizes = torch.bincount(torch.tensor(groups))
+    order = torch.randperm(count, generator=generator)
+    order = order[torch.tensor(groups)[order].argsort(stable=True)]
+    # Sorted by group and moved on by the largest group, everyone lands in another group where that is possible.
+    largest = int(sizes.max())
+    target = [0] * count
+    for giver, taker in zip(order.tolist(), order.roll(largest if largest < count else 1).tolist(), strict=True):
+        target[taker] = giver
+    # That moves groups as a whole; exchanges that lose nothing mix them.
+    for a, b in torch.randint(count, (20 * count, 2), generator=generator).tolist():
+        before = (groups[a] == groups[target[a]]) + (groups[b] == groups[target[b]])
+        after = (groups[a] == groups[target[b]]) + (groups[b] == groups[target[a]])
+        if target[a] != b and target[b] != a and after <= before:
+            target[a], target[b] = target[b], target[a]
+    return target
+
+
+def mixed_rows(pool: Pool) -> Tensor:
+    return torch.randperm(len(pool.train_labels), generator=pool.generator)
+
+
+def whole(amounts: Tensor) -> Tensor:
+    """Rows rounded to whole numbers with the row sums kept, by largest remainder. amounts: (K, C)."""
+    floors = amounts.floor()
+    missing = amounts.sum(1).round() - floors.sum(1)
+    rank = (floors - amounts).argsort(dim=1, stable=True).argsort(dim=1)
+    return (floors + (rank < missing[:, None])).long()
+
+
+def deal(pool: Pool, counts: Tensor) -> tuple[Tensor, ...]:
+    """Disjoint random images, counts[i, c] of class c for client i. counts: (K, C)."""
+    clients, order = torch.arange(counts.shape[0]), mixed_rows(pool)
+    picked, owners = [], []
+    for label in range(counts.shape[1]):
+        owner = clients.repeat_interleave(counts[:, label])
+        picked.append(order[pool.train_labels[order] == label][: len(owner)])
+        owners.append(owner)
+    by_owner = torch.cat(owners).argsort(stable=True)
+    return torch.cat(picked)[by_owner].split(counts.sum(1).tolist())
+
+
+def relabellings(groups: int, num_classes: int, flip: int, generator: torch.Generator) -> Tensor:
+    """(G, C) distinct permutations of the labels, each moving the same `flip` labels and no other."""
+    if not 0 <= flip <= num_classes:
+        raise InputError(f"permuted has flip={flip}, expected 0 to {num_classes}, the number of classes")
+    # How many permutations of n things leave none in place: D_n = (n - 1) (D_n-1 + D_n-2).
+    ways = [1, 0]
+    for n in range(2, num_classes + 1):
+        ways.append((n - 1) * (ways[-1] + ways[-2]))
+    if groups > ways[flip]:
+        enough = [n for n, found in enumerate(ways) if found >= groups]
+        best = f"flip={enough[0]}" if enough else f"flip={ways.index(max(ways))},groups={max(ways)}"
+        raise InputError(
+            f"permuted needs {groups} different ways to exchange {flip} labels, there are {ways[flip]}; use {best}"
+        )
+    flipped = torch.randperm(num_classes, generator=generator)[:flip].sort().values
+    chosen: list[list[int]] = []
+    while len(chosen) < groups:
+        labels = torch.arange(num_classes)
+        labels[flipped] = flipped[torch.randperm(flip, generator=generator)]
+        if int((labels[flipped] == flipped).sum()) == 0 and labels.tolist() not in chosen:
+            chosen.append(labels.tolist())
+    return torch.tensor(chosen)
+
+
+def partitioned(
+    pool: Pool,
+    dealt: Sequence[Tensor],
+    validation: float,
+    test: int | None,
+    *,
+    own_classes: bool = False,
+    classes_of: Sequence[tuple[int, ...]] | None = None,
+    test_classes: Tensor | None = None,
+    relabel: Tensor | None = None,
+    groups: tuple[int, ...] | None = None,
+) -> Partition:
+    """Keep a random part of every client's images for validation and give it its held-out images.
+
+    classes_of: the classes that each client is tested on, its own if own_classes, else all. test_classes: what stands
+    for the labels of the held-out images, (T,), e.g. their clusters.
+    """
+    kind, remedy = (
+        ("classes", "raise test or classes") if test_classes is None else ("cluster", "raise test, lower groups")
+    )
+    test_classes = pool.test_labels if test_classes is None else test_classes
+    held_out = torch.arange(len(pool.test_labels))
+    if test is not None:
+        held_out = stratified(pool.test_labels, test, pool.generator)
+    if own_classes:
+        classes_of = [tuple(pool.train_labels[rows].unique().tolist()) for rows in dealt]
+    tests: list[Tensor] = [held_out] * len(dealt)
+    if classes_of is not None:
+        # One list per set of classes, not per client: with many clients the copies would outweigh the images.
+        shared = {
+            classes: held_out[torch.isin(test_classes[held_out], torch.tensor(classes))]
+            for classes in dict.fromkeys(classes_of)
+        }
+        tests = [shared[classes] for classes in classes_of]
+    for client, rows in enumerate(tests):
+        if len(rows) == 0:
+            raise InputError(f"client {client} has no held-out image of its {kind}; {remedy}")
+    mixed = [rows[torch.randperm(len(rows), generator=pool.generator)] for rows in dealt]
+    kept = [min(round(validation * len(rows)), len(rows) - 1) for rows in mixed]
+    return Partition(
+        train=tuple(rows[count:].sort().values for rows, count in zip(mixed, kept, strict=True)),
+        validation=tuple(rows[:count].sort().values for rows, count in zip(mixed, kept, strict=True)),
+        test=tuple(tests),
+        relabel=relabel,
+        groups=groups,
+    )

@@ -1,0 +1,149 @@
+"""Federations by name: `recipe:dataset:key=value,...`, a name of `generated.py`, or a federation's own .npz file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+import torch
+from scool_ppl.base.arguments import check_kind, check_whole
+from scool_ppl.data.recipes.splitting import Partition, Pool
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.generated import GENERATED
+from scool_ppl.base.options import accepted, parse_options
+from scool_ppl.data.own import READERS, Arrays
+from scool_ppl.data.recipes import RECIPES
+from scool_ppl.base.randomness import generator
+from scool_ppl.data.named import DATASETS, find_reader, load_dataset
+
+
+DEFAULT_FEDERATION = "permuted:digits:clients=20,groups=4,train=50"
+_DEFAULT_RECIPE, _, _DEFAULT_OPTIONS = DEFAULT_FEDERATION.split(":")
+
+
+class Spec(NamedTuple):
+    """A spec taken apart: a recipe or a generated federation, its dataset ("" if generated), and `key=value` texts."""
+
+    recipe: str
+    dataset: str
+    options: tuple[str, ...]
+
+
+def load_federation(
+    spec: str,
+    *,
+    seed: int = 0,
+    data_root: str | Path | None = None,
+    download: bool = False,
+    clients: int | None = None,
+) -> Federation:
+    """The federation of a spec, see `parse`, or of a path ending in .npz, a federation's own file.
+
+    `clients` overrides the option of that name; `download` lets torchvision fetch a named dataset that is not there.
+    """
+    check_kind("federation", spec, str, "name it, e.g. 'digits'")
+    if clients is not None:
+        check_whole("clients", clients)
+    if spec.endswith(".npz") and spec.partition(":")[0] not in (*RECIPES, *READERS):
+        federation = Federation.from_npz(spec, seed=seed)
+        if clients not in (None, federation.num_clients):
+            raise InputError(
+                f"{spec} has {federation.num_clients} clients, not {clients}; leave the number out, or use select"
+            )
+        return federation
+    parsed = parse(spec)
+    random = generator(seed, "federation")
+    if parsed.recipe in GENERATED:
+        generate = GENERATED[parsed.recipe]
+        options = _options(f"option of federation {parsed.recipe}", parsed.options, generate, "random", clients)
+        return replace(generate(random, **options), spec=_written(parsed, options))
+    recipe, reader = RECIPES[parsed.recipe], find_reader(parsed.dataset)
+    # Options that the dataset's reader takes are its own, all others are the recipe's.
+    known = accepted(reader[0], ("path",)) if reader else {}
+    reading = [pair for pair in parsed.options if pair.partition("=")[0].strip() in known]
+    dealing = [pair for pair in parsed.options if pair not in reading]
+    options = _options(f"option of recipe {parsed.recipe}", dealing, recipe, "pool", clients)
+    read = parse_options(f"option of {parsed.dataset}", reading, reader[0], ("path",)) if reader else {}
+    arrays = load_dataset(parsed.dataset, data_root, download, **read)
+    pool = Pool(
+        arrays.targets_train, arrays.targets_test, arrays.num_classes, random, arrays.inputs_train, arrays.inputs_test
+    )
+    return assemble(arrays, recipe(pool, **options), _written(parsed, options | read))
+
+
+def parse(spec: str) -> Spec:
+    """`recipe:dataset:key=value,...` taken apart; the names are checked before any data is read.
+
+    A dataset is a name, a path ending in .npz, `features:` before such a path, or `imagefolder:` before a folder; its
+    name alone means the recipe and options of `DEFAULT_FEDERATION`. A generated federation is `name:key=value,...`.
+    """
+    spec = spec.strip()
+    recipe, colon, rest = spec.partition(":")
+    if recipe in GENERATED:
+        return Spec(recipe, "", _pairs(rest))
+    if not colon and recipe not in RECIPES:
+        find_reader(spec)
+        return Spec(_DEFAULT_RECIPE, spec, _pairs(_DEFAULT_OPTIONS))
+    if recipe not in (*RECIPES, *READERS, *DATASETS):
+        raise unknown("recipe", recipe, (*RECIPES, *GENERATED))
+    dataset, _, options = rest.rpartition(":")
+    if options and "=" not in options:
+        dataset, options = rest, ""
+    path = dataset.endswith(".npz") or dataset.partition(":")[0] in READERS
+    if recipe not in RECIPES or not dataset or (":" in dataset and not path):
+        raise InputError(f"federation '{spec}', expected recipe:dataset:key=value,...; e.g. {DEFAULT_FEDERATION}")
+    find_reader(dataset)
+    return Spec(recipe, dataset, _pairs(options))
+
+
+def _pairs(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def _options(
+    kind: str, pairs: Sequence[str], function: Callable[..., Any], hidden: str, clients: int | None
+) -> dict[str, Any]:
+    """Keyword arguments of a recipe or a generated federation, the number of clients overridden if given."""
+    options = parse_options(kind, pairs, function, (hidden,))
+    if clients is not None:
+        known = accepted(function, (hidden,))
+        if "clients" not in known:
+            raise unknown(kind, "clients", known)
+        options["clients"] = clients
+    return options
+
+
+def _written(spec: Spec, options: Mapping[str, Any]) -> str:
+    """The spec that repeats this federation."""
+    pairs = ",".join(f"{name}={'none' if value is None else value}" for name, value in options.items())
+    return ":".join(filter(None, (spec.recipe, spec.dataset, pairs)))
+
+
+def assemble(arrays: Arrays, partition: Partition, spec: str) -> Federation:
+    """A federation that keeps only the rows that someone uses, pool first, held-out images after it."""
+    pool, held_out = (
+        torch.zeros(len(targets), dtype=torch.bool) for targets in (arrays.targets_train, arrays.targets_test)
+    )
+    for rows in partition.train + partition.validation:
+        pool[rows] = True
+    # Clients may share one list of held-out images: they go on sharing it, so it costs memory once.
+    lists = {id(rows): rows for rows in partition.test}
+    for rows in lists.values():
+        held_out[rows] = True
+    place, place_held_out = pool.cumsum(0) - 1, pool.sum() + held_out.cumsum(0) - 1
+    moved = {key: place_held_out[rows] for key, rows in lists.items()}
+    return Federation(
+        inputs=torch.cat([arrays.inputs_train[pool], arrays.inputs_test[held_out]]),
+        targets=torch.cat([arrays.targets_train[pool], arrays.targets_test[held_out]]),
+        train=tuple(place[rows] for rows in partition.train),
+        validation=tuple(place[rows] for rows in partition.validation),
+        test=tuple(moved[id(rows)] for rows in partition.test),
+        names=tuple(f"client {client}" for client in range(len(partition.train))),
+        num_classes=arrays.num_classes,
+        relabel=partition.relabel,
+        groups=partition.groups,
+        truth=partition.truth,
+        spec=spec,
+    )

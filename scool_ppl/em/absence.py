@@ -1,0 +1,120 @@
+"""Absence: what a round without some of the clients is, and what it leaves as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from scool_ppl.base.arguments import check_names
+from scool_ppl.em.axes import Axes, Values, entries_of, learned_axes, parameter_axes, site_axes
+from scool_ppl.errors import ClientError, InputError, RunError, unknown
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.infer.estep.base import Posterior
+from scool_ppl.infer.priors.base import GraphPrior
+from scool_ppl.look.evidence import Evidence
+from scool_ppl.train.start import Turn
+
+if TYPE_CHECKING:
+    from scool_ppl.em.state import EMState
+    from scool_ppl.look.evidence import Evidence
+    from scool_ppl.train.contract import Params
+    from scool_ppl.train.start import Turn
+
+
+RESTING = "resting"
+"""Entry of the memory, (K, M): last weights of pairs that were masked because a client was absent; NaN elsewhere."""
+
+
+def sitting_out(absent: Collection[str] | Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Names with the reasons why they are absent."""
+    check_names("absent", absent)
+    reasons = dict(absent) if isinstance(absent, Mapping) else dict.fromkeys(absent, "absent")
+    for name in reasons:
+        if name not in names:
+            raise unknown("client", str(name), names)
+    if len(reasons) == len(names):
+        raise InputError("all clients are absent, expected one at least who takes part; leave the round out")
+    return reasons
+
+
+def joined_by(reasons: dict[str, str], fault: ClientError, names: Sequence[str], round: int) -> dict[str, str]:
+    """Those absent and those who failed now; a RunError if nobody is left, or a client failed who was not there."""
+    fresh = {name: reason for name, reason in fault.reasons.items() if name not in reasons and name in names}
+    every = {**reasons, **fresh}
+    if not fresh or len(every) == len(names):
+        told = "; ".join(f"{name}: {reason}" for name, reason in list((fresh or fault.reasons).items())[:3])
+        what = "all clients failed" if fresh else "clients failed that do not take part"
+        raise RunError(
+            f"{what} in round {round + 1} ({told}); the state is as before; lower the learning rate or look at their data"
+        ) from fault
+    return every
+
+
+def attended(turn: Turn, rows: bool) -> Turn:
+    """The turn as those present see it: no absent client in the last graph; where `rows` sum to one, they do so again."""
+    if not turn.absent or turn.peers is None or turn.weights is None:
+        return turn
+    peers = turn.peers.among(turn.present)
+    weights = torch.where(peers.mask, turn.weights, torch.zeros_like(turn.weights))
+    if rows:
+        weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-30)
+    return turn._replace(peers=peers, weights=weights)
+
+
+def resting(turn: Turn, evidence: Evidence) -> Tensor:
+    """Pairs of `planned` that are masked because a client is absent, with the last weights they had; see RESTING.
+
+    A pair that would have been looked at for the first time is not among them: nothing is known of it.
+    """
+    planned = evidence.planned
+    masked, last = planned.mask & ~evidence.peers.mask, torch.zeros(planned.mask.shape, dtype=torch.float64)
+    known = torch.zeros_like(masked)
+    if turn.peers is not None and turn.weights is not None:
+        last = planned.take(turn.peers.dense(turn.weights.double()))
+        known = planned.take(turn.peers.dense(turn.peers.mask.double())) > 0
+    if planned.looked is not None:
+        masked &= known | ~planned.looked
+    return last.masked_fill(~masked, torch.nan)
+
+
+def awoken(peers: Peers, weights: Tensor, rest: Tensor | None, rows: bool) -> tuple[Peers, Tensor]:
+    """The last round's table and graph with the pairs that rested in it; where `rows` sum to one, they still do."""
+    if rest is None:
+        return peers, weights
+    known = ~rest.isnan()
+    last = rest.nan_to_num(0).to(weights)
+    others = weights * (1 - last.sum(1, keepdim=True)).clamp(min=0) if rows else weights
+    return peers._replace(mask=peers.mask | known), torch.where(known, last, others)
+
+
+def held(new: Params, old: Params, entries: Mapping[str, Tensor]) -> Params:
+    """`new` with the old values of some entries: bool masks over the leading axes, by name; what changed shape is new."""
+    kept = dict(new)
+    for name, mask in entries.items():
+        if name in old and name in new and old[name].shape == new[name].shape:
+            mask = mask.view(*mask.shape, *(1,) * (new[name].dim() - mask.dim()))
+            kept[name] = torch.where(mask.to(new[name].device), old[name], new[name])
+    return kept
+
+
+def spared(
+    prior: GraphPrior, state: EMState, turn: Turn, evidence: Evidence, posterior: Posterior, learned: Values
+) -> tuple[Posterior, Values]:
+    """Posterior and the prior's parameters with what is known of the absent as it was before the round.
+
+    The graph stays as it was inferred, in which they have no edges.
+    """
+    away = ~turn.present
+    pairs = away[:, None] | evidence.peers.gather(away)
+    sites = site_axes(prior, evidence)
+
+    def entries(axes: dict[str, Axes]) -> Values:
+        return {name: pairs if len(places) == 2 else away for name, places in axes.items() if places}
+
+    q = held(posterior.q, state.q, entries(parameter_axes(posterior.q, sites)))
+    moments = held(posterior.moments, state.moments, entries(sites)) | {"Y": posterior.moments["Y"]}
+    own = {name: entries_of(away, axes) for name, axes in learned_axes(prior).items()}
+    return posterior._replace(q=q, moments=moments), held(learned, state.prior, own)

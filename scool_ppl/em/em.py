@@ -1,0 +1,298 @@
+"""The EM driver: train, look, infer, mix, for any cooperation model."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scool_ppl.base.arguments import check_kind, check_whole
+from scool_ppl.base.codec import Row
+from scool_ppl.base.progress import tracked
+from scool_ppl.base.randomness import generator, key
+from scool_ppl.base.signals import pause
+from scool_ppl.base.threads import threads
+from scool_ppl.data.federation import Federation
+from scool_ppl.em.absence import RESTING, attended, awoken, held, joined_by, resting, sitting_out, spared
+from scool_ppl.em.model import CooperationModel, Schedule
+from scool_ppl.em.state import EMInfo, EMState, Fit, check_state
+from scool_ppl.errors import ClientError, InputError, original
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.infer.estep.base import Posterior
+from scool_ppl.infer.priors.base import Joint
+from scool_ppl.look.evidence import Evidence
+from scool_ppl.runs.folder import Run
+from scool_ppl.runs.journal import newest, recording
+from scool_ppl.runs.rows import history_row
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Evaluation, Mixture, Params, Trained
+from scool_ppl.train.start import Turn
+
+__all__ = ["EM", "CooperationModel", "EMInfo", "EMState", "Fit", "Schedule"]
+
+SMALL = 2**17  # pairs or parameters: below, a second thread is only waited for
+
+
+@dataclass
+class _Clock:
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, verb: str) -> Iterator[None]:
+        pause()
+        begin = time.perf_counter()
+        yield
+        self.seconds[verb] = self.seconds.get(verb, 0.0) + time.perf_counter() - begin
+
+
+class EM:
+    """Alternates Pyro inference of the graph with training of the clients.
+
+    One round raises the bound H(q, Phi) = E_q log P(D, theta, Y, Z) - E_q log q(Y, Z): in q (infer), then in the
+    networks (mix, and the next round's train). The model's prior is copied: two EMs never share state.
+    """
+
+    def __init__(
+        self, model: CooperationModel, clients: Clients, schedule: Schedule | None = None, *, seed: int = 0
+    ) -> None:
+        check_kind("model", model, CooperationModel, "load_model(name, num_clients) makes one")
+        check_kind("clients", clients, Clients, "Clients(federation) makes them")
+        check_kind("schedule", schedule or Schedule(), Schedule, "e.g. Schedule(local_epochs=5)")
+        key(seed, "EM")  # refuses what is no seed
+        if model.prior.num_clients != clients.num_clients:
+            raise InputError(
+                f"the model is for {model.prior.num_clients} clients, the federation has {clients.num_clients}; "
+                f"build the model with num_clients={clients.num_clients}"
+            )
+        # float64 for the graph: bounds are compared across sweeps, and K x K numbers are cheap beside the networks.
+        self.model = model._replace(prior=copy.deepcopy(model.prior))
+        self.clients = clients
+        self.schedule = schedule or Schedule()
+        self.seed = seed
+        self.model.prior.prepare(clients, seed)
+        self._prior_start = self.model.prior.double().state()
+
+    def init(self) -> EMState:
+        """The state before the first round; it has a graph already where the prior says what it is to begin with."""
+        params = self.clients.init(self.seed)
+        graph = self.model.prior.initial_graph()
+        peers = None if graph is None else Peers.everybody(self.clients.num_clients, self.model.prior.includes_self)
+        moments = {} if graph is None else {"Y": graph}
+        return EMState(params, params, {}, moments, {}, self._prior_start, peers, {}, 0, self.seed)
+
+    def check(self, state: EMState) -> None:
+        """Raises InputError unless the state is of these clients and this model's prior."""
+        check_state(state, self._prior_start, self.clients.num_clients)
+
+    @torch.enable_grad()
+    def step(self, state: EMState, absent: Collection[str] | Mapping[str, str] = ()) -> tuple[EMState, EMInfo]:
+        """One round: train, look, infer, mix. `absent` are clients who sit it out, by name, or name -> reason.
+
+        Where clients fail (ClientError) the round begins again without them: everybody else ends with the bits of a
+        round in which they were absent from the start. A RunError if all fail; the state is as it was.
+        """
+        self.check(state)
+        clock, away = _Clock(), sitting_out(absent, self.clients.names)
+        while True:
+            try:
+                return self._round(state, away, clock)
+            except ClientError as fault:
+                away = joined_by(away, fault, self.clients.names, state.round)
+            except InputError as error:
+                found = original(error)
+                raise found from found.__cause__
+
+    def _round(self, state: EMState, away: dict[str, str], clock: _Clock) -> tuple[EMState, EMInfo]:
+        turn = self.turn(state, away)
+        with clock("train"):
+            trained = self.train(state, turn)
+        with clock("look"):
+            evidence, joint = self.look(turn, trained.params)
+        with clock("infer"):
+            posterior, prior = self.infer(state, evidence, joint)
+        with clock("mix"):
+            params = self.mix(state, trained.params, posterior, evidence.peers)
+        if turn.absent:
+            posterior, prior = spared(self.model.prior, state, turn, evidence, posterior, prior)
+            params = held(params, state.params, dict.fromkeys(params, ~turn.present))
+            turn.memory[RESTING] = resting(turn, evidence)
+        received, sent = self._traffic(posterior.moments["Y"], evidence.peers)
+        loss = float(trained.loss.nanmean())
+        info = EMInfo(posterior.elbo, loss, trained.params, received, sent, dict(clock.seconds), away)
+        state = EMState(
+            params=params,
+            start=state.start,
+            optimizer=trained.optimizer_state,
+            moments=posterior.moments,
+            q=posterior.q,
+            prior=prior,
+            peers=evidence.peers,
+            memory=turn.memory,
+            round=state.round + 1,
+            seed=state.seed,
+        )
+        return state, info
+
+    def turn(self, state: EMState, absent: Collection[str] = ()) -> Turn:
+        """Where the next round begins, for all clients but the absent."""
+        memory, peers, weights = dict(state.memory), state.peers, state.moments.get("Y")
+        rest = memory.pop(RESTING, None)
+        if peers is not None and weights is not None:
+            peers, weights = awoken(peers, weights, rest, self._rows)
+        return Turn(
+            clients=self.clients,
+            params=state.params,
+            start=state.start,
+            peers=peers,
+            weights=weights,
+            memory=memory,
+            includes_self=self.model.prior.includes_self,
+            epochs=self.schedule.epochs(state.round),
+            steps=self.schedule.local_steps,
+            round=state.round,
+            seed=state.seed,
+            absent=tuple(self.clients.names.index(name) for name in absent),
+        )
+
+    @property
+    def _rows(self) -> bool:
+        return self.model.prior.kind == "rows"
+
+    def train(self, state: EMState, turn: Turn) -> Trained:
+        """theta^t -> theta^{t+1/2}: local epochs on own data, with what the mixing rule adds to every step."""
+        terms = self.model.mixing.during(attended(turn, self._rows))
+        return turn.train(state.params, state.optimizer, pull=terms.pull, batches=terms.batches)
+
+    def look(self, turn: Turn, trained: Params) -> tuple[Evidence, Joint]:
+        """The round's candidates and what they show, scored by the likelihood."""
+        evidence = Evidence(turn, trained, self.model.peers(turn))
+        return evidence, Joint(self.model.prior, self.model.likelihood(evidence))
+
+    def infer(self, state: EMState, evidence: Evidence, joint: Joint) -> tuple[Posterior, dict[str, Tensor]]:
+        """q(Y, Z) and the prior's parameters: Pyro changes the EM's own copy of the prior, the state gets its values."""
+        self.model.prior.load_state_dict(state.prior)
+        random = generator(state.seed, "infer", state.round)
+        with threads(1 if evidence.peers.mask.numel() < SMALL else None):
+            posterior = self.model.e_step(joint, evidence, state.q, random)
+        return posterior, self.model.prior.state()
+
+    def mix(self, state: EMState, trained: Params, posterior: Posterior, peers: Peers) -> Params:
+        """theta^{t+1} from theta^t, theta^{t+1/2} and w = E_q[Y]."""
+        small = sum(value.numel() for value in trained.values()) < SMALL
+        with torch.no_grad(), threads(1 if small else None):
+            return self.model.mixing(state.params, trained, posterior.moments["Y"], peers)
+
+    def _traffic(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Tensor]:
+        """Bytes per client: one network for every other client that is looked at or used."""
+        looks = self.model.likelihood.looks or self.model.prior.looks
+        moved = peers.mask & (weights > 0)
+        moved = moved | peers.fresh.mask if looks else moved
+        senders = peers.columns().expand_as(moved)
+        moved = moved & (senders != torch.arange(len(moved))[:, None])
+        sent = torch.bincount(senders[moved], minlength=len(moved))
+        return moved.sum(1).double() * self.clients.bytes_per_model, sent.double() * self.clients.bytes_per_model
+
+    def graph(self, state: EMState, evaluation: Evaluation | None = None) -> CooperationGraph:
+        """The graph of a state, with what is known of its clients."""
+        if state.peers is None or state.round == 0:
+            raise InputError("the state is from before the first round, there is no graph yet; call step first")
+        federation = self.clients.federation
+        return CooperationGraph(
+            weights=state.moments["Y"],
+            names=self.clients.names,
+            peers=state.peers,
+            kind=self.model.prior.kind,
+            memberships=state.moments.get("z", state.moments.get("pi")),
+            groups=federation.groups,
+            accuracy=None if evaluation is None else evaluation.accuracy,
+            samples=federation.sizes("train"),
+            positions=None if self.model.prior.positions is None else state.moments.get(self.model.prior.positions),
+        )
+
+    def mixture(self, state: EMState) -> Mixture | None:
+        """The mixtures that clients predict with, None where each uses its own network alone."""
+        if state.peers is None or state.round == 0:
+            return None
+        return self.model.mixing.predictors(state.moments["Y"], state.peers)
+
+    def evaluate(self, state: EMState, split: str = "test") -> Evaluation:
+        """What the clients would deploy after this round, on a split: their networks, or mixtures of predictions."""
+        return self.clients.evaluate(state.params, split, self.mixture(state))
+
+    def resume(self, run: str | os.PathLike[str] | Run) -> EMState:
+        """The state at a run's newest intact checkpoint, which must be of this model, these clients and this schedule."""
+        last = newest(self, run)
+        return self.init() if last is None else last.state
+
+    def join(
+        self,
+        state: EMState,
+        newcomers: Federation,
+        build: Callable[[Federation], CooperationModel],
+        start: str = "best",
+    ) -> tuple[EM, EMState]:
+        """Clients come between two rounds: an EM of all and its state, in which the others keep what is known of them.
+
+        `build` makes the model of a federation. A newcomer's q is uniform. Its network is that of whoever explains its
+        training images best ("best"), or starts as everybody's did, by a first round of training alone ("warm-up"), at
+        theta^0 ("initial"), at the mean of the others ("mean"), or at one of them (a name).
+        """
+        from scool_ppl.em.membership import join
+
+        return join(self, state, newcomers, build, start)
+
+    def leave(
+        self, state: EMState, names: Collection[str], build: Callable[[Federation], CooperationModel]
+    ) -> tuple[EM, EMState]:
+        """Clients go between two rounds: an EM of the others and its state; `build` as for `join`."""
+        from scool_ppl.em.membership import leave
+
+        return leave(self, state, names, build)
+
+    def fit(
+        self,
+        rounds: int = 20,
+        *,
+        state: EMState | None = None,
+        run: str | os.PathLike[str] | Run | None = None,
+        resume: bool = False,
+        checkpoint_every: int = 1,
+        keep: int = 3,
+        progress: bool = True,
+        callbacks: Sequence[Callable[[EMState, EMInfo, Row], None]] = (),
+    ) -> Fit:
+        """Run `rounds` rounds; `run` is a new folder or a Run, which records them. Callbacks see every round.
+
+        The folder gets a checkpoint after every `checkpoint_every` rounds, the last `keep` of them stay. With resume=True
+        `rounds` is the total: a run that is in the folder already goes on from its last checkpoint, bit for bit.
+        """
+        check_whole("rounds", rounds)
+        for callback in callbacks:
+            check_kind("callback", callback, Callable, "write a function of state, info and row")  # type: ignore[arg-type]
+        options: dict[str, Any] = {"resume": resume, "rounds": rounds, "every": checkpoint_every, "keep": keep}
+        with recording(self, run, state, **options) as journal:
+            state = journal.state
+            total = rounds if resume else state.round + rounds
+            if state.round == total:
+                graph, mixed, trained = journal.outcome()
+            with tracked(total, done=state.round, enabled=progress) as report:
+                while state.round < total:
+                    state, info = self.step(state)
+                    mixed, trained = self.evaluate(state), self.clients.evaluate(info.trained)
+                    graph = self.graph(state, mixed)
+                    federation = self.clients.federation
+                    found = graph.score(federation.truth)
+                    row = history_row(state.round, info, mixed, trained, found, federation.task.score)
+                    report(row)
+                    journal.record(row, graph, state, trained, last=state.round == total)
+                    for callback in callbacks:
+                        callback(state, info, row)
+        return Fit(graph, journal.history, state, mixed, trained)

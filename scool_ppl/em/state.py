@@ -1,0 +1,87 @@
+"""The data of a run: what a cooperation model is, how long clients train, the state of a round and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from torch import Tensor
+
+from scool_ppl.base.arguments import check_kind
+from scool_ppl.base.codec import Row
+from scool_ppl.errors import InputError
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.train.contract import Evaluation, Params
+
+
+class EMState(NamedTuple):
+    """Everything needed to continue; data only."""
+
+    params: Params
+    """theta^t, name -> (K, ...)."""
+    start: Params
+    """theta^0."""
+    optimizer: Params
+    """Buffers of the clients' optimisers."""
+    moments: dict[str, Tensor]
+    """E_q of each site after the last round: "Y" is the graph (K, M); empty before the first."""
+    q: dict[str, Tensor]
+    """Parameters of the guide."""
+    prior: dict[str, Tensor]
+    """Parameters of the prior."""
+    peers: Peers | None
+    """The candidates of the last round."""
+    memory: dict[str, Tensor]
+    """What policies, likelihoods and mixing rules remember."""
+    round: int
+    seed: int
+
+
+class EMInfo(NamedTuple):
+    """What a round did; nothing in it is needed to continue."""
+
+    elbo: float
+    """The bound on log P(D, Y, Z) after the E-step; rises within a round."""
+    loss: float
+    """Mean training loss of the clients; falls."""
+    trained: Params
+    """theta^{t+1/2}: the networks after local training, before mixing."""
+    bytes_received: Tensor
+    """(K,) what each client would receive in this round."""
+    bytes_sent: Tensor
+    """(K,) what each client would send."""
+    seconds: dict[str, float]
+    """Time of each verb: train, look, infer, mix."""
+    quarantined: Mapping[str, str] = MappingProxyType({})
+    """Clients left out of the round, and why."""
+
+
+class Fit(NamedTuple):
+    """The result of `EM.fit`."""
+
+    graph: CooperationGraph
+    history: list[Row]
+    state: EMState
+    evaluation: Evaluation
+    """The mixed networks on the clients' test data."""
+    trained: Evaluation
+    """The same for the locally trained networks, before mixing."""
+
+
+def check_state(state: EMState, prior: Params, num_clients: int) -> None:
+    """Raises InputError unless the state is of this many clients and of a prior with these parameters."""
+    check_kind("state", state, EMState, "take it from init, step, join or leave")
+    found = {len(value) for value in state.params.values()}
+    if found != {num_clients}:
+        raise InputError(
+            f"the state is of {sorted(found)} clients, expected {num_clients}; use the EM that it comes from"
+        )
+    for name, value in prior.items():
+        old = state.prior.get(name)
+        if old is None or old.shape != value.shape:
+            shape = None if old is None else tuple(old.shape)
+            raise InputError(
+                f"the state's parameter '{name}' has shape {shape}, expected {tuple(value.shape)}; build the same model"
+            )

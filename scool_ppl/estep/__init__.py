@@ -1,8 +1,0 @@
-"""E-steps: how q(Y, Z) is fitted to the evidence of a round. All start from the round before and report the bound."""
-
-from scool_ppl.estep.base import EStep, Posterior
-from scool_ppl.estep.natural import NaturalGradient
-from scool_ppl.estep.projected import ProjectedGradient
-from scool_ppl.estep.svi import SVIStep
-
-__all__ = ["EStep", "NaturalGradient", "Posterior", "ProjectedGradient", "SVIStep"]

@@ -1,0 +1,21 @@
+"""Infer: the graph's posterior, by Pyro, for any prior."""
+
+from scool_ppl.infer.bound import MomentELBO
+from scool_ppl.infer.distributions import BlockBernoulli, OneHot
+from scool_ppl.infer.estep import EStep, NaturalGradient, Posterior, ProjectedGradient, SVIStep
+from scool_ppl.infer.guide import AutoMeanField
+from scool_ppl.infer.priors import GraphPrior, Joint
+
+__all__ = [
+    "AutoMeanField",
+    "BlockBernoulli",
+    "EStep",
+    "GraphPrior",
+    "Joint",
+    "MomentELBO",
+    "NaturalGradient",
+    "OneHot",
+    "Posterior",
+    "ProjectedGradient",
+    "SVIStep",
+]

@@ -1,0 +1,94 @@
+"""Moments: values at which a linear log-density equals its expectation, and the log joint at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import singledispatch
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+from pyro import poutine
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+
+from scool_ppl.errors import InputError
+from scool_ppl.infer.distributions import BlockBernoulli, OneHot
+
+Program = Callable[..., Any]
+
+
+@singledispatch
+def moment(fn: Any) -> Tensor | None:
+    """The value at which a linear log-density equals its expectation under `fn`; None where only a sample will do."""
+    return None
+
+
+@moment.register(dist.Bernoulli)
+@moment.register(OneHot)
+@moment.register(BlockBernoulli)
+@moment.register(dist.OneHotCategorical)
+def _mean(fn: Any) -> Tensor:
+    return fn.mean
+
+
+@moment.register(dist.Dirichlet)
+def _geometric_mean(fn: Any) -> Tensor:
+    """exp(E[log pi]), not renormalised, so that its logarithm is E[log pi]."""
+    return expected_log(fn.concentration).exp()
+
+
+@moment.register(dist.Independent)
+@moment.register(dist.MaskedDistribution)
+def _of_base(fn: Any) -> Tensor | None:
+    return moment(fn.base_dist)
+
+
+def expected_log(concentration: Tensor) -> Tensor:
+    """E[log pi] under Dirichlet(concentration): psi(gamma_g) - psi(sum_h gamma_h)."""
+    return concentration.digamma() - concentration.sum(-1, keepdim=True).digamma()
+
+
+def factor(kind: str, parameter: Tensor) -> Any:
+    """The exponential-family factor of a site from its parameter: logits, or the concentration of a Dirichlet."""
+    if kind == "dirichlet":
+        return dist.Dirichlet(parameter)
+    return OneHot(logits=parameter) if kind == "one-hot" else dist.Bernoulli(logits=parameter)
+
+
+def latent_sites(trace: poutine.Trace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The unobserved sample sites of a trace, in order, without plates."""
+    for name, site in trace.iter_stochastic_nodes():
+        if not site_is_subsample(site) and not site["infer"].get("is_auxiliary"):
+            yield name, site
+
+
+def site_value(site: dict[str, Any]) -> Tensor:
+    """What a guide's site contributes to the model: its moment, else its sample."""
+    mean = moment(site["fn"])
+    return site["value"] if mean is None else mean
+
+
+@contextmanager
+def soft_values() -> Iterator[None]:
+    """Lets stock distributions score moments, which need not lie in their support, e.g. 0.3 for a Bernoulli."""
+    with pyro.validation_enabled(False):
+        yield
+
+
+def score(model: Program, values: dict[str, Tensor], *args: Any, **kwargs: Any) -> tuple[Tensor, poutine.Trace]:
+    """log p(values), the log joint with every latent of `model` set to `values`, and the trace it came from."""
+    with soft_values():
+        trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)
+        for name, site in trace.nodes.items():
+            if site["type"] != "sample" or site_is_subsample(site):
+                continue
+            if isinstance(site["fn"], dist.OneHotCategorical | dist.Categorical):
+                raise InputError(
+                    f"site '{name}' is {type(site['fn']).__name__}, whose log-density is not linear in soft values; "
+                    "use scool_ppl.OneHot"
+                )
+            if not site["is_observed"] and not isinstance(site["fn"], dist.Delta):
+                raise InputError(f"site '{name}' of the model is missing in the guide; sample it there too")
+        return trace.log_prob_sum(), trace

@@ -1,0 +1,39 @@
+"""Whose network, or whose data, gives no finite number in any pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.train.faults import blame
+
+
+def check_table(
+    table: Tensor, peers: Peers, names: Sequence[str], model: Literal["receiver", "sender", "both"]
+) -> None:
+    """Raises a ClientError for clients whose network, or else whose data, give no finite entry in any pair (K, M).
+
+    The network of each pair is its receiver's or its sender's, the data are the other's; "both": the pair's entry is of
+    both alike, and where that puts the blame on everybody, nobody is blamed.
+    """
+    rows, columns, senders = peers.pairs()
+    bad = ~table.detach()[rows, columns].isfinite()
+    if not bool(bad.any()):
+        return
+    networks, data = (senders, rows) if model == "sender" else (rows, senders)
+    broken = _everywhere(networks, bad, len(names))
+    if model == "both":
+        broken &= ~broken[peers.mask.any(1)].all()
+    others = ~broken[networks] & ~broken[data]
+    silent = _everywhere(data[others], bad[others], len(names)) if model != "both" else torch.zeros_like(broken)
+    blame(broken, "its network's loss is not finite", silent, "every loss on its data is not finite", names)
+
+
+def _everywhere(owner: Tensor, bad: Tensor, size: int) -> Tensor:
+    """Owners all of whose pairs are bad, (K,)."""
+    total, broken = owner.bincount(minlength=size), owner[bad].bincount(minlength=size)
+    return (total > 0) & (total == broken)

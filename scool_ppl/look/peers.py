@@ -1,0 +1,143 @@
+"""Peer policies: which candidate senders each receiver looks at this round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import torch
+
+from scool_ppl.base.arguments import check_whole, finite, whole
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.graph.candidates import Peers
+
+if TYPE_CHECKING:
+    from scool_ppl.train.start import Turn
+
+
+JOINED = "global/joined"
+"""Entry of the memory: the round, counted from 0, before which clients joined or left so that all are looked at anew."""
+
+
+class PeerPolicy(Protocol):
+    """Chooses the candidates of a round from where it stands; what it must remember goes into `turn.memory`."""
+
+    def __call__(self, turn: Turn) -> Peers: ...
+
+
+@dataclass(frozen=True)
+class All:
+    """Everybody looks at everybody, every round."""
+
+    def __call__(self, turn: Turn) -> Peers:
+        return turn.peers if turn.peers is not None else Peers.everybody(turn.num_clients, turn.includes_self)
+
+
+@dataclass(frozen=True)
+class Top:
+    """Everybody for the first `after` rounds, from then on only the `keep` heaviest senders of each receiver, and the
+    receiver itself where it may choose itself. After clients have joined it begins again.
+
+    The communication saver of SCooL (C.1: 90 % dropped after 10 rounds) and L2C (T_0, K_0).
+    """
+
+    keep: int
+    after: int = 10
+
+    def __post_init__(self) -> None:
+        if not whole(self.keep) or not whole(self.after, least=0):
+            raise InputError(f"Top(keep={self.keep}, after={self.after}): expected keep >= 1 and after >= 0")
+
+    def __call__(self, turn: Turn) -> Peers:
+        previous = turn.peers
+        if previous is None or turn.weights is None:
+            return Peers.everybody(turn.num_clients, turn.includes_self)
+        kept = self.keep + turn.includes_self
+        since = int(turn.memory.get(JOINED, torch.zeros(())))
+        if turn.round - since < self.after or previous.mask.shape[1] <= kept:
+            return previous
+        weights = turn.weights.masked_fill(~previous.mask, -torch.inf).masked_fill(previous.own(), torch.inf)
+        ranked = weights.topk(kept, dim=1).indices
+        ranked = ranked.sort(dim=1).values
+        senders = ranked if previous.senders is None else previous.senders.gather(1, ranked)
+        return Peers(previous.mask.gather(1, ranked), senders)
+
+
+@dataclass(frozen=True)
+class EpsilonGreedy:
+    """Each receiver looks at `count` senders: with probability epsilon each a random one, else the best so far.
+
+    What is best is the affinity, `memory["affinity"]` (K, K), the sum of the graph's weights over the rounds (FedFomo),
+    or with `accumulate=False` the last weights (FedeRiCo). epsilon falls by `decay` a round. A receiver that may choose
+    itself always looks at itself. Pairs looked at in earlier rounds stay in the graph if `remember`.
+    """
+
+    count: int = 3
+    epsilon: float = 0.3
+    decay: float = 0.0
+    accumulate: bool = True
+    remember: bool = False
+
+    def __post_init__(self) -> None:
+        if not whole(self.count) or not 0 <= self.epsilon <= 1 or not (finite(self.decay) and self.decay >= 0):
+            raise InputError(
+                f"EpsilonGreedy(count={self.count}, epsilon={self.epsilon}, decay={self.decay}): "
+                "expected a count of at least 1, epsilon in [0, 1] and a decay of at least 0"
+            )
+
+    def __call__(self, turn: Turn) -> Peers:
+        size = turn.num_clients
+        candidates = ~torch.eye(size, dtype=torch.bool)
+        affinity = turn.memory.get("affinity", torch.zeros(size, size, dtype=torch.float64)).nan_to_num(0)
+        if turn.weights is not None and turn.peers is not None and turn.round > 0:
+            last = turn.peers.dense(turn.weights.double())
+            affinity = affinity + last if self.accumulate else last
+        turn.memory["affinity"] = affinity
+        random = turn.generator("peers")
+        luck = torch.rand(size, size, generator=random, dtype=torch.float64)
+        # Ties, as in the first round, are broken at random.
+        best = (affinity + 1e-9 * luck).masked_fill(~candidates, -torch.inf).argsort(1, descending=True)
+        chance = torch.rand(size, size, generator=random).masked_fill(~candidates, -1).argsort(1, descending=True)
+        count = min(self.count, size - 1)
+        explores = torch.rand(size, count, generator=random) < self.epsilon - self.decay * turn.round
+        looked = torch.zeros(size, size, dtype=torch.bool)
+        exploiting = count - explores.sum(1)
+        rank = torch.arange(size)
+        looked.scatter_(1, best, (rank < exploiting[:, None]) & candidates.gather(1, best))
+        # Explorers take the first of a random order that the best have not taken.
+        order = (looked.gather(1, chance) | ~candidates.gather(1, chance)).double().argsort(dim=1, stable=True)
+        free = chance.gather(1, order)
+        looked |= torch.zeros_like(looked).scatter_(1, free, rank < explores.sum(1)[:, None])
+        looked &= candidates
+        if turn.includes_self:
+            looked |= torch.eye(size, dtype=torch.bool)
+        if not self.remember:
+            return Peers(looked)
+        mask = looked if turn.peers is None else looked | turn.peers.mask
+        return Peers(mask, None, looked)
+
+
+@dataclass(frozen=True)
+class RandomPairs:
+    """Unordered pairs are looked at at random, each with probability 1/K, 1/t, or mixed (CoBo): 1/K in the first
+    `warmup` rounds, then 1/t; t counts the rounds from 1. All pairs keep the weight they last had.
+    """
+
+    schedule: Literal["clients", "time", "mixed"] = "mixed"
+    warmup: int = 10
+
+    def __post_init__(self) -> None:
+        if self.schedule not in ("clients", "time", "mixed"):
+            raise unknown("schedule", str(self.schedule), ("clients", "time", "mixed"))
+        check_whole("warmup of RandomPairs", self.warmup, least=0)
+
+    def probability(self, num_clients: int, round: int) -> float:
+        """Of one pair, in a round counted from 0."""
+        by_time = self.schedule == "time" or (self.schedule == "mixed" and round >= self.warmup)
+        return 1 / (round + 1) if by_time else 1 / num_clients
+
+    def __call__(self, turn: Turn) -> Peers:
+        size = turn.num_clients
+        luck = torch.rand(size, size, generator=turn.generator("peers"), dtype=torch.float64).triu(1)
+        chosen = (luck < self.probability(size, turn.round)) & torch.ones(size, size, dtype=torch.bool).triu(1)
+        return Peers.everybody(size)._replace(looked=chosen | chosen.T)

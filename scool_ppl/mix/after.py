@@ -1,0 +1,93 @@
+"""Mixing rules that act after local training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from scool_ppl.base.arguments import positive
+from scool_ppl.errors import InputError
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.mix.base import Mixing
+from scool_ppl.train.contract import Params
+
+
+@dataclass(frozen=True)
+class MixUpdates(Mixing):
+    """theta_i^{t+1} = theta_i^t + sum_j wbar_ij (theta_j^{t+1/2} - theta_j^t), wbar = (w + I) with rows normalised.
+
+    The cross-gradient of case 1.2 with grad L(D_j; theta_i) taken at theta_j instead (SCooL (33)). Where the graph has
+    self edges already (`includes_self` priors), no identity is added.
+
+    With `clip` tau no sender moves a receiver by more than wbar_ij tau away from its own update: self-centred clipping
+    (He, Karimireddy and Jaggi, 2022), theta_i^t + Delta_i + sum_j wbar_ij c_ij (Delta_j - Delta_i) with
+    c_ij = min(1, tau / |Delta_j - Delta_i|), the norm taken over the whole network.
+    """
+
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not positive(self.clip):
+            raise InputError(f"MixUpdates has clip={self.clip}, expected a positive radius, or none")
+
+    def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
+        others, own = normalised(weights, peers)
+        updates = {name: trained[name] - value for name, value in before.items()}
+        if self.clip is not None:
+            others = others * self._factor(updates, peers, self.clip).to(others)
+            own = 1 - torch.where(peers.mask, others, torch.zeros_like(others)).sum(1)
+        return {
+            name: value + peers.combine(others, updates[name]) + _per_client(own, value) * updates[name]
+            for name, value in before.items()
+        }
+
+    @staticmethod
+    def _factor(updates: Params, peers: Peers, radius: float) -> Tensor:
+        """min(1, radius / |Delta_j - Delta_i|), (K, M); 0 where an update is not finite."""
+        flat = torch.cat([value.reshape(len(value), -1) for value in updates.values()], 1)
+        distance = peers.distance(flat, flat).cpu()
+        return torch.where(distance > radius, radius / distance, torch.ones_like(distance)).where(
+            distance.isfinite(), 0
+        )
+
+
+@dataclass(frozen=True)
+class MixModels(Mixing):
+    """theta_i^{t+1} = base_i + sum_j w_ij (theta_j^{t+1/2} - base_i), base the network before or after training.
+
+    Where the rows of w sum to one the base cancels: a plain average of networks (FedAvg). Rows are used as they are.
+    """
+
+    base: Literal["before", "trained"] = "trained"
+
+    def __post_init__(self) -> None:
+        if self.base not in ("before", "trained"):
+            raise InputError(f"MixModels has base='{self.base}', expected 'before' or 'trained'")
+
+    def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
+        weights = torch.where(peers.mask, weights, torch.zeros_like(weights))
+        left = 1 - weights.sum(1)
+        bases = before if self.base == "before" else trained
+        return {
+            name: _per_client(left, base) * base + peers.combine(weights, trained[name]) for name, base in bases.items()
+        }
+
+
+def normalised(weights: Tensor, peers: Peers) -> tuple[Tensor, Tensor]:
+    """(w + I) / row sums as (weights (K, M) of the candidates, weight (K,) of the client itself).
+
+    A client that already chose itself among its candidates is not added again; one without any weight keeps to itself.
+    """
+    weights = torch.where(peers.mask, weights, torch.zeros_like(weights))
+    own = torch.ones(peers.num_clients, dtype=weights.dtype)
+    chose_self = peers.own().any(1)
+    own = torch.where(chose_self & (weights.sum(1) > 0), torch.zeros_like(own), own)
+    total = weights.sum(1) + own
+    return weights / total[:, None], own / total
+
+
+def _per_client(values: Tensor, like: Tensor) -> Tensor:
+    return values.to(like).view(-1, *[1] * (like.dim() - 1))

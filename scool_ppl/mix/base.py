@@ -1,0 +1,42 @@
+"""What a mixing rule is: how E_q[Y] and the trained networks become the next networks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.train.batches import Batches
+from scool_ppl.train.contract import Params
+from scool_ppl.train.contract import Pull as Proximal
+from scool_ppl.train.start import Turn
+
+
+class Terms(NamedTuple):
+    """What a mixing rule adds to local training: a pull on every step, or other batches than the client's own."""
+
+    pull: Proximal | None = None
+    batches: Batches | None = None
+
+
+class Mixing:
+    """A rule acts after training (`__call__`), during it (`during`), or both; by default neither does anything."""
+
+    def during(self, turn: Turn) -> Terms:
+        """What is added to local training in the round that begins."""
+        return Terms()
+
+    def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
+        """theta^{t+1} from theta^t (`before`), theta^{t+1/2} (`trained`) and the weights w = E_q[Y] (K, M)."""
+        return trained
+
+    def predictors(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Peers] | None:
+        """The mixture that a client predicts with, None where it predicts with its own network alone."""
+        return None
+
+
+@dataclass(frozen=True)
+class Alone(Mixing):
+    """theta_i^{t+1} = theta_i^{t+1/2}: nobody uses anybody's network (case 1.1)."""

@@ -1,0 +1,77 @@
+"""Mixing rules: how E_q[Y] and the trained networks become the next networks (the M-step's cooperation term)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scool_ppl.base.arguments import positive
+from scool_ppl.errors import InputError
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.mix.base import Mixing, Terms
+from scool_ppl.train.batches import shared
+from scool_ppl.train.contract import Pull as Proximal
+from scool_ppl.train.start import Turn
+
+
+@dataclass(frozen=True)
+class Pull(Mixing):
+    """Adds strength * sum_j w_ij (theta_i - theta_j) to the gradient at every local step (case 2.1: CoBo, D-PSGD, Dada).
+
+    theta_j is the sender's network at the beginning of the round. The gradient of (strength / 2) sum_j w_ij
+    |theta_i - theta_j|^2 for a symmetric w. With `local_steps=1` this is the papers' update, one step a round.
+    """
+
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not positive(self.strength):
+            raise InputError(f"Pull has strength={self.strength}, expected a positive number")
+
+    def during(self, turn: Turn) -> Terms:
+        if turn.weights is None or turn.peers is None:
+            return Terms()
+        weights = torch.where(turn.peers.mask, turn.weights, torch.zeros_like(turn.weights))
+        total = weights.sum(1)
+        share = weights / total.clamp(min=1e-30)[:, None]
+        centre = {name: turn.peers.combine(share, value) for name, value in turn.params.items()}
+        first = next(iter(centre.values()))
+        return Terms(pull=Proximal(centre, (self.strength * total).to(first)))
+
+
+@dataclass(frozen=True)
+class ShareData(Mixing):
+    """Every step descends L(D_i; theta_i) + sum_j w_ij L(D_j; theta_i) (case 1.2 exactly, SCooL (22)): neighbours'
+    batches join the client's own, weighted by w; or with `exact=False` one neighbour's, drawn with probability w_ij /
+    sum_l w_il and weighted by sum_l w_il, which is the same on average. The prior of theta is the weight decay.
+    """
+
+    exact: bool = True
+
+    def during(self, turn: Turn) -> Terms:
+        if turn.weights is None or turn.peers is None:
+            return Terms()
+        weights = turn.peers.dense(turn.weights.double()).fill_diagonal_(0)
+        own = torch.ones(turn.num_clients, dtype=torch.float64)
+        sampled = None if self.exact else turn.generator("share")
+        return Terms(batches=shared(turn.batches(), weights, own, sampled))
+
+
+@dataclass(frozen=True)
+class ServeUsers(Mixing):
+    """Every step descends sum_j w_ji L(D_j; theta_i): network i is trained by those who use it (FedeRiCo's M-step).
+
+    Note the transposed weights. Before the first graph each network serves its own client. Predictions are mixtures,
+    sum_j w_ij h_theta_j(x).
+    """
+
+    def predictors(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Peers]:
+        return weights, peers
+
+    def during(self, turn: Turn) -> Terms:
+        if turn.weights is None or turn.peers is None:
+            return Terms()
+        weights = turn.peers.dense(turn.weights.double()).T
+        return Terms(batches=shared(turn.batches(), weights.clone().fill_diagonal_(0), weights.diagonal().clone()))

@@ -1,0 +1,142 @@
+"""Which images each client sees at each step, as index tables into the one flat tensor, and the steps themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from scool_ppl.base.randomness import generator
+
+if TYPE_CHECKING:
+    from scool_ppl.data.federation import Federation
+
+
+class Batches(NamedTuple):
+    """The steps of one round of training: client i's loss at step s is sum_b weight[i, s, b] loss(theta_i; sample b).
+
+    index: (K, S, B) long into the flat inputs. weight: (K, S, B), 1/n in a batch of n, 0 is padding. targets: (K, S, B)
+    for labels, with more dimensions for what is larger. A client whose weights are all 0 at a step does not move, nor do
+    its optimiser's buffers.
+    """
+
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, on purpose
+    weight: Tensor
+    targets: Tensor
+
+    @property
+    def active(self) -> Tensor:
+        """Which clients move at which steps, (K, S) bool."""
+        return (self.weight != 0).any(-1)
+
+
+class Probe(NamedTuple):
+    """One fixed batch per client, labelled as that client does: index (K, P) long, targets (K, P, ...), mask (K, P)."""
+
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, on purpose
+    targets: Tensor
+    mask: Tensor
+
+
+def padded(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Rows of unequal length as an (len(rows), longest) table and its mask; padding repeats a row's first entry."""
+    lengths = torch.tensor([len(row) for row in rows])
+    mask = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
+    first = torch.stack([row[0] if len(row) else torch.zeros((), dtype=torch.long) for row in rows])
+    table = first[:, None].repeat(1, mask.shape[1])
+    table[mask] = torch.cat(list(rows))
+    return table, mask
+
+
+def labelled(federation: Federation, index: Tensor) -> Tensor:
+    """The targets of index (K, ...) as each row's client calls them, (K, ..., *one sample's)."""
+    targets = federation.targets[index]
+    if federation.relabel is None:
+        return targets
+    return federation.relabel.gather(1, targets.flatten(1)).view_as(targets)
+
+
+def shuffled(
+    federation: Federation, batch_size: int, *, epochs: int, steps: int | None, seed: int, round: int
+) -> Batches:
+    """A fresh shuffle of every client's training images in every epoch, keyed by the client's name, cut into batches.
+
+    With `steps`, exactly that many batches per client. Clients with fewer batches run out of them earlier: their steps
+    come first and the padding last.
+    """
+    rows = [
+        _order(members, batch_size, epochs, steps, generator(seed, "batches", round, name))
+        for members, name in zip(federation.train, federation.names, strict=True)
+    ]
+    length, size = max(len(row[0]) for row in rows), max(row[0].shape[1] for row in rows)
+    index = torch.zeros(len(rows), length, size, dtype=torch.long)
+    weight = torch.zeros(len(rows), length, size, dtype=torch.float64)
+    for row, (order, mask) in enumerate(rows):
+        if len(order):
+            index[row] = order[0, 0]
+            index[row, : len(order), : order.shape[1]] = order
+            weight[row, : len(order), : order.shape[1]] = mask.double() / mask.sum(-1, keepdim=True)
+    return Batches(index, weight, labelled(federation, index))
+
+
+def shared(
+    own: Batches, weights: Tensor, own_weight: Tensor, sampled: torch.Generator | None = None, negligible: float = 1e-6
+) -> Batches:
+    """Batches in which client i's loss is own_weight_i L(D_i) + sum_j weights_ij L(D_j), by j's batch of the same step.
+
+    weights: (K, K) with a zero diagonal, own_weight: (K,). Clients with fewer batches begin theirs again. With `sampled`
+    one j is drawn per step with probability weights_ij / sum_l weights_il, and weighted by that sum.
+    """
+    count, steps, _ = own.index.shape
+    lengths = own.active.sum(1).clamp(min=1)
+    step = torch.arange(steps)
+    if sampled is None:
+        width = max(1, int((weights > negligible).sum(1).max()))
+        weight, peer = weights.topk(min(width, count), dim=1)
+        weight = torch.where(weight > negligible, weight, torch.zeros_like(weight))
+        peer, weight = peer[:, None].expand(-1, steps, -1), weight[:, None].expand(-1, steps, -1)
+    else:
+        total = weights.sum(1, keepdim=True)
+        chance = torch.where(total > 0, weights, torch.ones_like(weights))
+        peer = torch.multinomial(chance, max(1, steps), replacement=True, generator=sampled)[:, :steps, None]
+        weight = total[:, :, None].expand(-1, steps, -1)
+    there = step[None, :, None] % lengths[peer]
+    active = own.active[:, :, None]
+    fields = [field[peer, there].flatten(2, 3) for field in (own.index, own.targets)]
+    joined = (own.weight[peer, there] * weight[..., None] * active[..., None]).flatten(2)
+    return Batches(
+        torch.cat([own.index, fields[0]], 2),
+        torch.cat([own.weight * own_weight[:, None, None], joined], 2),
+        torch.cat([own.targets, fields[1]], 2),
+    )
+
+
+def _order(
+    members: Tensor, batch_size: int, epochs: int, steps: int | None, random: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """One client's batches as (steps, B) indices and their mask."""
+    size = max(1, min(batch_size, len(members)))
+    per_epoch = -(-len(members) // size)
+    if per_epoch == 0:
+        return torch.zeros(0, size, dtype=torch.long), torch.zeros(0, size, dtype=torch.bool)
+    if steps is not None:
+        epochs = -(-steps // per_epoch)
+    order = members[torch.rand(epochs, len(members), generator=random, dtype=torch.float64).argsort(1)]
+    filler = order[:, :1].expand(-1, per_epoch * size - len(members))
+    mask = (torch.arange(per_epoch * size) < len(members)).expand(epochs, -1)
+    batches, mask = torch.cat([order, filler], 1).reshape(-1, size), mask.reshape(-1, size)
+    return batches[:steps], mask[:steps]
+
+
+def drawn(federation: Federation, split: str, size: int, *, seed: int, round: int) -> Probe:
+    """At most `size` images of every client's split, keyed by the client's name; all of them if there are no more."""
+    rows = []
+    for members, name in zip(getattr(federation, split), federation.names, strict=True):
+        if len(members) > size:
+            random = generator(seed, "probe", round, name)
+            members = members[torch.randperm(len(members), generator=random)[:size].sort().values]
+        rows.append(members)
+    index, mask = padded(rows)
+    return Probe(index, labelled(federation, index), mask)

@@ -1,0 +1,68 @@
+"""What an executor is, and what the two of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.tasks.base import Task
+from scool_ppl.train.batches import Batches
+from scool_ppl.train.contract import Params, Pull
+
+STARTED = "started"
+
+
+class Executor(Protocol):
+    """Trains and evaluates K networks on a task; neither changes what it is given."""
+
+    task: Task
+
+    def train(
+        self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
+    ) -> tuple[Params, Params, Tensor]:
+        """Parameters and optimiser state after the batches, and losses (K, S); `seeds` feed dropout, one a client."""
+        ...
+
+    def forward(self, params: Params, inputs: Tensor, *, shared: bool = False) -> Tensor:
+        """Outputs (K, B, C) of every network on its own inputs (K, B, ...), or on common ones (B, ...) if shared."""
+        ...
+
+
+def mixed(executor: Executor, params: Params, inputs: Tensor, weights: Tensor, peers: Peers) -> Tensor:
+    """Outputs (K, B, ...) that predict as sum_j w_ij p(y | h_theta_j(x)), x of client i (K, B, ...); rows of w normalised.
+
+    For classes log sum_j w_ij softmax h_theta_j(x), for regression sum_j w_ij h_theta_j(x).
+
+    A column of candidates at a time, those that nobody uses left out; a client without any weight predicts alone.
+    """
+    clients = torch.arange(len(weights))
+    weights = torch.where(peers.mask, weights, torch.zeros_like(weights))
+    total = weights.sum(1, keepdim=True)
+    share = weights / total.clamp(min=1e-30)
+    alone = (total[:, 0] == 0).double()
+    columns = [(share[:, c], peers.columns()[:, c].expand(len(weights))) for c in range(weights.shape[1])]
+    predicted: Tensor | float = 0.0
+    for part, sender in [(alone, clients), *columns]:
+        if float(part.max()) > 1e-6:
+            models = {name: value[sender.to(value.device)] for name, value in params.items()}
+            each = executor.task.predictive(executor.forward(models, inputs))
+            predicted = predicted + part.to(each).view(-1, *(1,) * (each.dim() - 1)) * each
+    return executor.task.from_predictive(torch.as_tensor(predicted))
+
+
+def is_convolutional(module: nn.Module) -> bool:
+    return any(isinstance(part, nn.Conv2d) for part in module.modules())
+
+
+def who_started(state: Params, count: int) -> Tensor:
+    """Which clients have optimiser state, (K,) bool; it is stored only while some have none."""
+    return state.get(STARTED, torch.full((count,), bool(state)))
+
+
+def with_started(state: Params, started: Tensor) -> Params:
+    """The state with a note of who has none, if anybody."""
+    return state if not state or bool(started.all()) else {**state, STARTED: started.cpu()}

@@ -1,0 +1,109 @@
+"""One client at a time, on a processor one worker thread a core."""
+
+from __future__ import annotations
+
+import copy
+import queue
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from scool_ppl.base.randomness import seeded
+from scool_ppl.base.threads import threads
+from scool_ppl.tasks.base import Task
+from scool_ppl.train.batches import Batches
+from scool_ppl.train.contract import Params, Pull
+from scool_ppl.train.executors.descent import MakeOptimizer, descend, towards
+from scool_ppl.train.executors.executor import STARTED, is_convolutional, who_started, with_started
+
+Result = TypeVar("Result")
+
+
+class Loop:
+    """One client at a time on its slices, with its own `torch.optim` optimiser; on a CPU one worker thread per core."""
+
+    def __init__(self, module: nn.Module, task: Task, optimizer: MakeOptimizer, random: bool) -> None:
+        self.task, self.optimizer, self.random = task, optimizer, random
+        leaves = list(module.parameters())
+        # Threads share one global generator, so noisy networks run in this thread only.
+        serial = random or leaves[0].device.type != "cpu"
+        self.workers = 1 if serial else torch.get_num_threads()
+        self.format = torch.channels_last if is_convolutional(module) else torch.preserve_format
+        self.modules: queue.SimpleQueue[nn.Module] = queue.SimpleQueue()
+        for _ in range(self.workers):
+            self.modules.put(copy.deepcopy(module).to(memory_format=self.format))
+
+    def train(
+        self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
+    ) -> tuple[Params, Params, Tensor]:
+        params, active = {name: value.clone() for name, value in params.items()}, batches.active
+        started = who_started(state, len(active))
+        before = {name: value for name, value in state.items() if name != STARTED}
+        losses = batches.weight.new_zeros(active.shape)
+
+        def work(module: nn.Module, client: int) -> Params:
+            part = Batches(*(field[client][active[client]] for field in batches))
+            mine = {name: value[client].clone() for name, value in before.items()} if started[client] else {}
+            if len(part.index) > 0:
+                own = {name: value[client] for name, value in params.items()}
+                with torch.enable_grad(), seeded(seeds[client] if self.random else None, inputs.device):
+                    lost, mine = self._advance(module, own, mine, inputs, part, towards(pull, client))
+                losses[client, active[client]] = lost
+            return mine
+
+        states = self._each(work, len(active))
+        started = torch.tensor([bool(mine) for mine in states])
+        after = {
+            name: torch.stack([mine.get(name, torch.zeros_like(value)) for mine in states])
+            for name, value in max(states, key=len).items()
+        }
+        return params, with_started(after, started), losses
+
+    def _advance(
+        self, module: nn.Module, own: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None
+    ) -> tuple[Tensor, Params]:
+        """Steps of one client, written into `own`; its losses (S,) and optimiser state."""
+        module.train()
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(own[name])
+        leaves = {name: leaf for name, leaf in module.named_parameters() if leaf.requires_grad}
+        forward = lambda x: module(self._ready(x))  # noqa: E731
+        losses, state = descend(self.task, self.optimizer, forward, leaves, state, inputs, batches, pull)
+        for name, leaf in leaves.items():
+            own[name].copy_(leaf.detach())
+            leaf.grad = None
+        return losses, state
+
+    def _ready(self, inputs: Tensor) -> Tensor:
+        return inputs.contiguous(memory_format=self.format) if inputs.dim() == 4 else inputs
+
+    def forward(self, params: Params, inputs: Tensor, *, shared: bool = False) -> Tensor:
+        grad = torch.is_grad_enabled()
+
+        def work(module: nn.Module, client: int) -> Tensor:
+            own = {name: value[client] for name, value in params.items()}
+            with torch.set_grad_enabled(grad):
+                x = self._ready(inputs if shared else inputs[client])
+                return torch.func.functional_call(module.eval(), own, (x,))
+
+        return torch.stack(self._each(work, len(next(iter(params.values())))))
+
+    def _each(self, work: Callable[[nn.Module, int], Result], count: int) -> list[Result]:
+        """work(module, client) for every client, each worker with a module of its own."""
+
+        def borrow(client: int) -> Result:
+            module = self.modules.get()
+            try:
+                return work(module, client)
+            finally:
+                self.modules.put(module)
+
+        if min(self.workers, count) == 1:
+            return [borrow(client) for client in range(count)]
+        workers = min(self.workers, count)
+        with threads(None), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(borrow, range(count)))

@@ -1,0 +1,144 @@
+"""How K clients are run: all at once as stacked tensors, or one by one on worker threads; the results are the same."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from scool_ppl.base.randomness import seeded
+from scool_ppl.base.threads import threads
+from scool_ppl.errors import InputError
+from scool_ppl.tasks.base import Task
+from scool_ppl.train.batches import Batches
+from scool_ppl.train.contract import Params, Pull
+from scool_ppl.train.executors.choosing import Layout
+from scool_ppl.train.executors.descent import MakeOptimizer, descend, towards
+from scool_ppl.train.executors.executor import STARTED, is_convolutional, who_started, with_started
+
+_SMALL = 2**20  # parameters in the stack
+
+
+class Stacked:
+    """All clients at once: `torch.func.vmap` forward, one backward, one `torch.optim` optimiser on the stacks."""
+
+    def __init__(self, module: nn.Module, task: Task, optimizer: MakeOptimizer, layout: Layout, random: bool) -> None:
+        self.module, self.task, self.optimizer = copy.deepcopy(module), task, optimizer
+        self.layout, self.random = layout, random
+        self.trainable = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
+        self.convolutional = is_convolutional(module)
+
+    def refusal(self, example: Tensor) -> str | None:
+        """Why these networks cannot be stacked at all, if so: found by running two copies on the example (B, ...)."""
+        if not self.layout.rowwise:
+            return "the optimiser does not treat the rows of a tensor independently"
+        pair = {name: torch.stack([value.detach()] * 2) for name, value in self.module.named_parameters()}
+        leaves = [pair[name].requires_grad_() for name in self.trainable]
+        try:
+            with torch.enable_grad(), seeded(0, example.device):
+                outputs = self._vmapped(shared=True)(pair, example)
+                torch.autograd.grad(outputs.sum(), leaves, allow_unused=True)
+        except RuntimeError as problem:
+            return f"torch.func.vmap cannot run this network ({str(problem).splitlines()[0]})"
+        return None
+
+    def obstacle(self, batches: Batches) -> str | None:
+        """Why this training cannot be done on stacks, if so."""
+        active = batches.active
+        steps = active.sum(1)
+        if self.layout.counters and len(steps[steps > 0].unique()) > 1:
+            return "the optimiser counts its steps once per tensor, and the clients have unequal numbers of batches"
+        return None
+
+    def train(
+        self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
+    ) -> tuple[Params, Params, Tensor]:
+        obstacle = self.obstacle(batches)
+        if obstacle:
+            raise InputError(f"the stacked executor cannot train: {obstacle}; use executor='loop' or 'auto'")
+        params, active = {name: value.clone() for name, value in params.items()}, batches.active
+        started = who_started(state, len(active)).clone().to(active.device)
+        state = {name: value.clone() for name, value in state.items() if name != STARTED}
+        losses = batches.weight.new_zeros(active.shape)
+        self.module.train()
+        with (
+            torch.enable_grad(),
+            self._enough_threads(params),
+            seeded(seeds[0] if self.random else None, inputs.device),
+        ):
+            for start, stop in _runs(active):
+                for rows in self._alike(active[:, start], started, state):
+                    part = Batches(*(field[rows, start:stop].transpose(0, 1).contiguous() for field in batches))
+                    fresh = not started[rows[0]]
+                    losses[rows, start:stop] = self._advance(params, state, rows, fresh, inputs, part, pull).T
+                    started[rows] = bool(state)
+        return params, with_started(state, started), losses
+
+    def _alike(self, moving: Tensor, started: Tensor, state: Params) -> list[Tensor]:
+        """Those who move, in groups that can be advanced together: of those who have been absent for some rounds the
+        counters differ, and a client's very first step creates its buffers.
+        """
+        kept = [value for name, value in state.items() if name.partition("/")[0] in self.layout.counters]
+        columns = [started.double(), *(value.to(started.device).double() * started for value in kept)]
+        _, group = torch.stack(columns, 1).unique(dim=0, return_inverse=True)
+        parts = [((group == number) & moving).nonzero().flatten() for number in range(int(group.max()), -1, -1)]
+        return [rows for rows in parts if len(rows)]
+
+    def _advance(
+        self,
+        params: Params,
+        state: Params,
+        rows: Tensor,
+        fresh: bool,
+        inputs: Tensor,
+        batches: Batches,
+        pull: Pull | None,
+    ) -> Tensor:
+        """Steps of the clients in `rows`, written into `params` and `state`; nobody else moves. Losses (S, rows)."""
+        chosen = {name: value[rows] for name, value in params.items()}
+        leaves = {name: chosen[name].requires_grad_() for name in self.trainable}
+        mine = {} if fresh else {name: self._own(name, value, rows) for name, value in state.items()}
+        forward = partial(self._vmapped(shared=False), chosen)
+        losses, mine = descend(self.task, self.optimizer, forward, leaves, mine, inputs, batches, towards(pull, rows))
+        for name, leaf in leaves.items():
+            params[name][rows] = leaf.detach()
+        for name, value in mine.items():
+            if name not in state:
+                state[name] = value.new_zeros(len(next(iter(params.values()))), *value.shape[1:])
+            state[name][rows.to(value.device)] = value
+        return losses
+
+    def _own(self, name: str, value: Tensor, rows: Tensor) -> Tensor:
+        value = value[rows.to(value.device)]
+        return value[0] if name.partition("/")[0] in self.layout.counters else value
+
+    def _vmapped(self, shared: bool) -> Callable[[Params, Tensor], Tensor]:
+        def call(params: Params, inputs: Tensor) -> Tensor:
+            return torch.func.functional_call(self.module, params, (inputs,))
+
+        return torch.func.vmap(call, in_dims=(0, None if shared else 0), randomness="different")
+
+    def forward(self, params: Params, inputs: Tensor, *, shared: bool = False) -> Tensor:
+        self.module.eval()
+        with self._enough_threads(params):
+            return self._vmapped(shared)(params, inputs)
+
+    def _enough_threads(self, params: Params) -> AbstractContextManager[None]:
+        """One thread for small stacks: more gain little there, and stall at every barrier when cores are shared."""
+        small = not self.convolutional and sum(value.numel() for value in params.values()) < _SMALL
+        return threads(1 if small else None)
+
+
+def _runs(active: Tensor) -> Iterator[tuple[int, int]]:
+    """Maximal runs [start, stop) of steps (columns) in which the same clients move."""
+    steps = active.shape[1]
+    if steps == 0:
+        return
+    changes = (active[:, 1:] != active[:, :-1]).any(0).nonzero().flatten() + 1
+    edges = [0, *changes.tolist(), steps]
+    yield from pairwise(edges)

@@ -1,0 +1,83 @@
+"""How the clients train and for how long: the settings that all models of a comparison share."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+
+from scool_ppl.data.federation import Federation
+from scool_ppl.em.model import CooperationModel, Schedule
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.infer.estep.natural import NaturalGradient
+from scool_ppl.infer.estep.svi import SVIStep
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.networks import network_of
+from scool_ppl.zoo.load import load_model
+
+DEVICES = ("cpu", "cuda")
+
+
+E_STEPS: dict[str, type[NaturalGradient] | type[SVIStep]] = {"natural": NaturalGradient, "svi": SVIStep}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the clients train and for how long; the same for every model of a comparison."""
+
+    rounds: int = 20
+    local_epochs: int = 5
+    warmup_epochs: int = 40
+    local_steps: int | None = None
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 5e-4
+    batch_size: int = 10
+    network: str = "auto"
+    width: float | None = None
+    executor: Literal["auto", "stacked", "loop"] = "auto"
+    device: str = "cpu"
+    e_step: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or not 0 < self.learning_rate < math.inf:
+            raise InputError(
+                f"rounds={self.rounds}, learning_rate={self.learning_rate}: "
+                "expected at least one round and a positive rate"
+            )
+        if self.e_step is not None and self.e_step not in E_STEPS:
+            raise unknown("e-step", self.e_step, E_STEPS)
+        if self.device.partition(":")[0] not in DEVICES:
+            raise unknown("device", self.device, DEVICES)
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            raise InputError(f"device '{self.device}' was asked for, this machine has none; use --device cpu")
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(self.local_epochs, self.warmup_epochs, self.local_steps)
+
+    def clients(self, federation: Federation) -> Clients:
+        """Clients with these networks and this optimiser."""
+        options = {} if self.width is None else {"width": self.width}
+        return Clients(
+            federation,
+            network_of(federation, self.network, **options),
+            optimizer=partial(
+                torch.optim.SGD, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay
+            ),
+            batch_size=self.batch_size,
+            executor=self.executor,
+            device=self.device,
+        )
+
+    def model(self, name: str | os.PathLike[str], federation: Federation, **choices: Any) -> CooperationModel:
+        """A model for this federation, with the chosen E-step."""
+        model = load_model(name, federation.num_clients, federation=federation, **choices)
+        if self.e_step is None or isinstance(model.e_step, E_STEPS[self.e_step]):
+            return model
+        return model._replace(e_step=E_STEPS[self.e_step]())

@@ -1,0 +1,136 @@
+"""Tables that people read: the end of a fit, and a comparison of models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+
+from scool_ppl.base.codec import Row
+from scool_ppl.workbench.workbench import Result
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "accuracy": ("accuracy", "mean"),
+    "worst 10 %": ("accuracy", "worst10"),
+    "before mixing": ("accuracy_trained", "mean"),
+    "gain over local": ("gain_over_local",),
+    "harmed": ("harmed",),
+    "graph L1": ("graph", "l1"),
+    "graph AUC": ("graph", "auc"),
+    "blocks ARI": ("graph", "ari"),
+    "bound": ("elbo",),
+    "MB received": ("bytes", "received"),
+    "seconds": ("total_seconds",),
+}
+"""Column of a comparison -> where its number stands in a summary."""
+
+FIRST = 5
+"""So many columns are about accuracy; the others, about graph and cost, are printed below them."""
+
+
+def number(summary: Row, path: tuple[str, ...]) -> float | None:
+    """A number of a summary; seconds are summed over the verbs, bytes become megabytes."""
+    value: Any = summary
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        return float(sum(value.values()))
+    if path[0] == "bytes" and value is not None:
+        return float(value) / 1e6
+    return None if value is None else float(value)
+
+
+def fit_table(result: Result) -> Table:
+    """One fitted model: accuracy, gain, graph recovery, traffic and the time of each verb."""
+    summary = result.summary
+    table = Table(title=f"{result.name} on {summary['federation']}", title_justify="left", show_header=False)
+    accuracy, trained = summary["accuracy"], summary["accuracy_trained"]
+    score = summary.get("score", "accuracy")
+    table.add_row(score, f"{_shown(accuracy['mean'])} ± {_shown(accuracy['std'])} over clients")
+    table.add_row("worst 10 %", _shown(accuracy["worst10"]))
+    table.add_row("before mixing", _shown(trained["mean"]))
+    table.add_row(f"task {score}", _shown(summary["task_accuracy"]["mean"]))
+    if "gain_over_local" in summary:
+        table.add_row("gain over local", f"{summary['gain_over_local']:+.3f}, {summary['harmed']:.0%} harmed")
+    graph = summary["graph"]
+    if any(value is not None for value in graph.values()):
+        recovery = [f"{name} {_shown(value)}" for name, value in graph.items() if value is not None]
+        table.add_row("graph against the truth", ", ".join(recovery))
+    table.add_row("bound", f"{summary['elbo']:.2f}")
+    table.add_row("received per client and round", f"{summary['bytes']['received'] / 1e6:.3g} MB")
+    seconds = summary["total_seconds"]
+    table.add_row("seconds", ", ".join(f"{verb} {spent:.2f}" for verb, spent in seconds.items()))
+    return table
+
+
+def comparison(results: Sequence[Sequence[Result]]) -> list[Row]:
+    """One row a model: mean and standard deviation over seeds of every column, None where undefined."""
+    rows = []
+    for runs in zip(*results, strict=True):
+        row: Row = {"model": runs[0].name, "score": runs[0].summary.get("score", "accuracy")}
+        for column, path in COLUMNS.items():
+            values = [value for run in runs if (value := number(run.summary, path)) is not None]
+            row[column] = None if not values else {"mean": _mean(values), "std": _std(values)}
+        rows.append(row)
+    return rows
+
+
+def comparison_table(rows: Sequence[Row], seeds: int) -> Group:
+    """The comparison as text: accuracy, then graph and cost; mean, ± standard deviation where there are seeds."""
+    names = list(COLUMNS)
+    parts = []
+    for columns in (names[:FIRST], names[FIRST:]):
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("model", overflow="fold")
+        for column in columns:
+            # A narrow terminal breaks lines between words and never cuts a number.
+            heading = _heading(column, rows)
+            words = " ".join([heading, *(_cell(column, row[column], seeds) for row in rows)]).split()
+            table.add_column(heading, justify="right", min_width=max(map(len, words)))
+        for row in rows:
+            table.add_row(row["model"], *(_cell(column, row[column], seeds) for column in columns))
+        parts.append(table)
+    return Group(*parts, f"mean over {seeds} seed{'s, ± standard deviation' if seeds > 1 else ''}")
+
+
+def markdown(rows: Sequence[Row], columns: Sequence[str], seeds: int) -> str:
+    """The comparison as a Markdown table."""
+    cells = [[row["model"], *(_cell(column, row[column], seeds) for column in columns)] for row in rows]
+    return markdown_table(["model", *(_heading(column, rows) for column in columns)], cells)
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Any table of texts as Markdown."""
+    lines = ["| " + " | ".join(heads) + " |", "| --- " * len(heads) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def _heading(column: str, rows: Sequence[Row]) -> str:
+    """What the task calls its score stands above the column `accuracy`."""
+    return str(rows[0].get("score", column)) if column == "accuracy" else column
+
+
+def _cell(column: str, value: dict[str, float] | None, seeds: int) -> str:
+    if value is None:
+        return "-"
+    digits = {"bound": 1, "seconds": 2}.get(column, 3)
+    sign = "+" if column == "gain over local" else ""
+    text = f"{value['mean']:{sign}.{digits}f}"
+    return f"{text} ±{value['std']:.{digits}f}" if seeds > 1 else text
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _std(values: Sequence[float]) -> float:
+    mean = _mean(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1))

@@ -1,0 +1,114 @@
+"""What the command line and the programs of inference/ share: fit one model, or compare several on the same clients."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scool_ppl.base.codec import Row
+from scool_ppl.base.files import file_sha256
+from scool_ppl.base.versions import versions
+from scool_ppl.data.federation import Federation
+from scool_ppl.em.em import EM
+from scool_ppl.em.state import Fit
+from scool_ppl.runs.folder import Run
+from scool_ppl.runs.rows import against_local, clients_csv, total_seconds
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Evaluation
+from scool_ppl.workbench.settings import Settings
+from scool_ppl.zoo.load import model_path
+
+
+class Result(NamedTuple):
+    """A fitted model and its summary; `local` is the evaluation of local-only training, where it was run."""
+
+    name: str
+    fit: Fit
+    summary: Row
+    local: Evaluation | None
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """A federation, its clients and the settings: fits models on them, local-only training once."""
+
+    federation: Federation
+    settings: Settings = field(default_factory=Settings)
+    progress: bool = True
+    _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def clients(self) -> Clients:
+        """Made at first use and kept: every model meets the same ones."""
+        if "clients" not in self._made:
+            self._made["clients"] = self.settings.clients(self.federation)
+        clients: Clients = self._made["clients"]
+        return clients
+
+    @property
+    def local(self) -> Fit:
+        """Local-only training of the same clients, initialisation and batches."""
+        if "local" not in self._made:
+            self._made["local"] = self.em("local").fit(self.settings.rounds, progress=self.progress)
+        fit: Fit = self._made["local"]
+        return fit
+
+    def em(self, model: str | os.PathLike[str], **choices: Any) -> EM:
+        """A model on these clients, ready to be fitted."""
+        built = self.settings.model(model, self.federation, **choices)
+        return EM(built, self.clients, self.settings.schedule, seed=self.settings.seed)
+
+    def fit(
+        self,
+        model: str | os.PathLike[str] = "scool_sbm",
+        choices: Row | None = None,
+        *,
+        run: str | os.PathLike[str] | Run | None = None,
+        overwrite: bool = False,
+        baseline: bool = False,
+    ) -> Result:
+        """Fit a model; with `run`, into that folder, with pictures; with `baseline`, against local-only training.
+
+        A Run goes on from its last checkpoint; what was asked for must be the same.
+        """
+        choices = choices or {}
+        name = Path(model).stem
+        request = {
+            "model": os.fspath(model),
+            "model_sha256": file_sha256(model_path(model)),
+            "hyperparameters": choices,
+            "federation": self.federation.spec,
+            "settings": asdict(self.settings),
+            "baseline": baseline,
+            "versions": versions(),
+        }
+        em = self.em(model, **choices)
+        resume = isinstance(run, Run)
+        folder = run if run is None or isinstance(run, Run) else Run.create(run, request, overwrite=overwrite)
+        # Local-only training is the baseline, too; it is not done twice.
+        again = baseline and folder is None and os.fspath(model) == "local"
+        with nullcontext() if folder is None else folder.locked():
+            options: Row = {"run": folder, "resume": resume, "progress": self.progress}
+            fit = self.local if again else em.fit(self.settings.rounds, **options)
+            local = self.local.evaluation if baseline else None
+            summary = {"model": name, "hyperparameters": choices, **self._summary(fit, local)}
+            if folder is not None:
+                table = clients_csv(self.federation, fit.evaluation, fit.trained, local)
+                folder.finish(summary, truth=self.federation.truth, clients=table)
+        return Result(" ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local)
+
+    def _summary(self, fit: Fit, local: Evaluation | None) -> Row:
+        """What a fit came to."""
+        gain = {} if local is None else against_local(fit.evaluation.accuracy, local.accuracy)
+        return {
+            "federation": self.federation.spec,
+            "seed": self.settings.seed,
+            "rounds": self.settings.rounds,
+            **{key: value for key, value in fit.history[-1].items() if key != "round"},
+            "total_seconds": total_seconds(fit.history),
+            "versions": versions(),
+            **gain,
+        }

@@ -1,0 +1,286 @@
+"""`scool check`: does a prior keep the contract? Each check passes or says what to do."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from scool_ppl.base.randomness import generator
+from scool_ppl.data.specs import load_federation
+from scool_ppl.em.em import EM
+from scool_ppl.em.model import CooperationModel, Schedule
+from scool_ppl.errors import USER_ERRORS, InputError
+from scool_ppl.infer.bound import MomentELBO
+from scool_ppl.infer.enumeration import enumerated_bound, factors
+from scool_ppl.infer.estep.svi import SVIStep, guide_of
+from scool_ppl.infer.guide import AutoMeanField
+from scool_ppl.infer.moments import latent_sites, score
+from scool_ppl.infer.priors.base import GraphPrior, Joint
+from scool_ppl.look.evidence import Evidence
+from scool_ppl.train.clients import Clients
+from scool_ppl.zoo.load import load_model, load_module
+
+DRAWS = 800
+MOST_CONFIGURATIONS = 3000
+
+
+class Check(NamedTuple):
+    """One line of the report; passed is None where the check does not apply."""
+
+    name: str
+    passed: bool | None
+    note: str
+
+
+class _NotApplicableError(Exception):
+    """Raised by a check that does not apply."""
+
+
+class _Case:
+    """A model at work: a few clients after a little training, one pair of them masked."""
+
+    def __init__(self, model: str | os.PathLike[str], num_clients: int) -> None:
+        federation = load_federation(f"permuted:digits:clients={num_clients},groups=2,train=20,validation=0.2,test=20")
+        self.model: CooperationModel = load_model(model, num_clients, federation=federation)
+        em = EM(self.model, Clients(federation), Schedule(warmup_epochs=5))
+        state = em.init()
+        turn = em.turn(state)
+        evidence, _ = em.look(turn, em.train(state, turn).params)
+        mask = evidence.peers.mask.clone()
+        self.masked = (0, int(mask[0].nonzero()[-1])) if mask[0].any() else None
+        if self.masked is not None:
+            mask[self.masked] = False
+        evidence.peers = evidence.peers._replace(mask=mask)
+        self.evidence: Evidence = evidence
+        self.prior: GraphPrior = em.model.prior
+        self.joint = Joint(self.prior, em.model.likelihood(evidence))
+        self.guide = guide_of(self.prior, self.joint)
+        self.automatic = isinstance(self.guide, AutoMeanField)
+
+    def trace(self, seed: int = 0) -> poutine.Trace:
+        torch.manual_seed(seed)
+        trace = poutine.trace(self.prior).get_trace(self.evidence)
+        trace.compute_log_prob()
+        return trace
+
+    def scattered(self) -> AutoMeanField:
+        """The automatic guide at a random q."""
+        guide: AutoMeanField = self.guide
+        guide.setup(self.evidence)
+        random = generator(0, "check")
+        with torch.no_grad():
+            for parameter in guide.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=random, dtype=torch.float64))
+        return guide
+
+
+def check_model(model: str | os.PathLike[str]) -> list[Check]:
+    """All checks on a model file; when an early one fails those that build on it are left out."""
+    load_module(model)
+    with torch.random.fork_rng(devices=[]):
+        return _report(model)
+
+
+def _report(model: str | os.PathLike[str]) -> list[Check]:
+    report: list[Check] = []
+    try:
+        case = _Case(model, 5)
+    except USER_ERRORS as error:
+        return [Check("builds and looks", False, _line(error))]
+    report.append(Check("builds and looks", True, type(case.model.prior).__name__))
+    for name, check, vital in CHECKS:
+        try:
+            report.append(Check(name, True, check(case)))
+        except _NotApplicableError as reason:
+            report.append(Check(name, None, str(reason)))
+        except USER_ERRORS as error:
+            report.append(Check(name, False, _line(error)))
+            if vital:
+                return report
+    report.append(_enumerated(model))
+    return report
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if isinstance(error, InputError) else f"{type(error).__name__}: {text[:300]}"
+
+
+def _runs(case: _Case) -> str:
+    trace = case.trace()
+    found = [name for name, site in trace.nodes.items() if site["type"] == "sample" and name not in PLATES]
+    if "Y" not in found:
+        raise InputError(f"sites {found} are sampled, expected one named 'Y'; write pyro.sample('Y', ...)")
+    value = trace.nodes["_RETURN"]["value"]
+    if value is None or not torch.equal(torch.as_tensor(value), trace.nodes["Y"]["value"]):
+        raise InputError("`model` does not return its sample of 'Y', expected `return pyro.sample('Y', ...)`")
+    return f"sites {', '.join(found)}"
+
+
+PLATES = ("clients", "receivers", "senders")
+
+
+def _shape(case: _Case) -> str:
+    shape, expected = tuple(case.trace().nodes["Y"]["value"].shape), tuple(case.evidence.peers.mask.shape)
+    if shape != expected:
+        raise InputError(
+            f"'Y' has shape {shape}, expected {expected}: one row per receiver, one column per candidate sender; "
+            "use self.receiver(x) and self.sender(x) inside `with self.edges:`"
+        )
+    return f"{shape[0]} receivers x {shape[1]} candidates"
+
+
+def _plates(case: _Case) -> str:
+    site = case.trace().nodes["Y"]
+    stack = {frame.name for frame in site["cond_indep_stack"]}
+    if not ({"receivers", "senders"} <= stack or "clients" in stack):
+        raise InputError(
+            f"'Y' is in the plates {sorted(stack) or 'none'}, expected receivers and senders; "
+            "sample it inside `with self.edges:`"
+        )
+    return ", ".join(sorted(stack))
+
+
+def _mask(case: _Case) -> str:
+    site = case.trace().nodes["Y"]
+    if case.masked is None or site["is_observed"]:
+        raise _NotApplicableError("the graph is given" if site["is_observed"] else "no client has a candidate to mask")
+    if case.prior.kind == "rows":
+        chosen = sum(case.trace(seed).nodes["Y"]["value"] for seed in range(50))
+        if bool(chosen[~case.evidence.peers.mask].any()):
+            raise InputError("draws choose masked senders, expected none; pass the logits through self.row_logits")
+        return "never chosen"
+    value = site["value"]
+    flipped = torch.where(case.evidence.peers.mask, value, 1 - value)
+    with torch.no_grad():
+        before, after = (score(case.prior, {**_values(case), "Y": y}, case.evidence)[0] for y in (value, flipped))
+    if abs(float(after - before)) > 1e-9:
+        raise InputError(
+            "masked pairs or edges of a client to itself change the prior, expected no influence; sample 'Y' inside "
+            "`with self.edges:`, and set includes_self = True if clients may choose themselves"
+        )
+    return "no influence, nor have self edges" if not case.prior.includes_self else "no influence"
+
+
+def _values(case: _Case) -> dict[str, Tensor]:
+    return {name: site["value"] for name, site in latent_sites(case.trace())}
+
+
+def _draws(case: _Case) -> str:
+    values = case.trace(1).nodes["Y"]["value"]
+    if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
+        raise InputError("draws of 'Y' are negative or not finite, expected 0 or 1, or weights of at least 0")
+    torch.manual_seed(0)
+    case.guide(case.evidence)
+    return "prior and guide"
+
+
+def _sites(case: _Case) -> str:
+    torch.manual_seed(0)
+    guided = {name for name, _ in latent_sites(poutine.trace(case.guide).get_trace(case.evidence))}
+    wanted = set(_values(case))
+    if wanted - guided:
+        raise InputError(f"sites {sorted(wanted - guided)} are missing in the guide; sample them there too")
+    if guided - wanted:
+        raise InputError(
+            f"sites {sorted(guided - wanted)} are only in the guide; sample them in the model or drop them"
+        )
+    return ", ".join(sorted(wanted)) or "nothing to infer: the graph is given"
+
+
+def _learns(case: _Case) -> str:
+    if not _values(case):
+        raise _NotApplicableError("the graph is given")
+    parameters = [*case.guide.parameters(), *case.prior.parameters()]
+    if not parameters:
+        raise InputError(
+            "prior and guide have no learnable parameter, expected pyro.nn.PyroParam or torch.nn.Parameter attributes"
+        )
+    torch.manual_seed(0)
+    loss = MomentELBO().differentiable_loss(case.joint, case.guide, case.evidence)
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    loss = loss.detach()
+    if not math.isfinite(float(loss)) or not all(bool(torch.isfinite(g).all()) for g in gradients if g is not None):
+        raise InputError(
+            f"the bound is {-float(loss):.4g} or its gradient is not finite; keep probabilities inside (0, 1)"
+        )
+    if all(gradient is None or not bool(gradient.any()) for gradient in gradients):
+        raise InputError("no parameter of prior or guide moves the bound; use them in the program")
+    return f"bound {-float(loss):.4g}, {len(parameters)} parameter tensors"
+
+
+def _moments(case: _Case) -> str:
+    """The moment bound at a random q against the mean of log p - log q over draws from q."""
+    if not _values(case) or not case.automatic:
+        raise _NotApplicableError("no automatic guide" if _values(case) else "the graph is given")
+    guide = case.scattered()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        exact = float(
+            MomentELBO(num_particles=100 if "normal" in guide.kinds.values() else 1).bound(
+                case.joint, guide, case.evidence
+            )
+        )
+        draws = []
+        for _ in range(DRAWS):
+            drawn = poutine.trace(guide).get_trace(case.evidence)
+            values = {name: site["value"] for name, site in latent_sites(drawn)}
+            draws.append(score(case.joint, values, case.evidence)[0] - drawn.log_prob_sum())
+    sampled = torch.stack(draws).double()
+    error = float(sampled.std()) / math.sqrt(DRAWS)
+    if abs(exact - float(sampled.mean())) > 5 * error + 1e-6:
+        raise InputError(
+            f"the moment bound is {exact:.2f}, {DRAWS} draws give {float(sampled.mean()):.2f} +- {error:.2f}: the program "
+            "is not linear in its moments (a log of a sum?); use OneHot and BlockBernoulli, or SVIStep with Trace_ELBO"
+        )
+    return f"{exact:.2f}, sampled {float(sampled.mean()):.2f} +- {error:.2f}"
+
+
+def _fits(case: _Case) -> str:
+    step = case.model.e_step if case.automatic else SVIStep(steps=20)
+    posterior = step(case.joint, case.evidence, {}, generator(0, "check", "fit"))
+    graph = posterior.moments["Y"]
+    if not math.isfinite(posterior.elbo) or not bool(torch.isfinite(graph).all()):
+        raise InputError(f"the E-step ends at the bound {posterior.elbo}, expected finite bound and graph")
+    return f"{type(step).__name__}: bound {posterior.bounds[0]:.2f} -> {posterior.elbo:.2f}"
+
+
+CHECKS: list[tuple[str, Callable[[_Case], str], bool]] = [
+    ("samples a site 'Y' and returns it", _runs, True),
+    ("shape of 'Y'", _shape, True),
+    ("plates of 'Y'", _plates, True),
+    ("masked pairs", _mask, False),
+    ("draws", _draws, True),
+    ("guide has the model's sites", _sites, True),
+    ("finite bound and gradients", _learns, True),
+    ("moment bound against draws", _moments, False),
+    ("E-step", _fits, False),
+]
+
+
+def _enumerated(model: str | os.PathLike[str]) -> Check:
+    """The moment bound against brute force over every configuration of the discrete sites, for 3 clients or 2."""
+    name = "moment bound against enumeration"
+    for num_clients in (3, 2):
+        case = _Case(model, num_clients)
+        if not _values(case) or not case.automatic:
+            return Check(name, None, "nothing to enumerate")
+        guide = case.scattered()
+        if "normal" in guide.kinds.values():
+            return Check(name, None, "a site is continuous")
+        if math.prod(len(choices) for choices in factors(guide)) > MOST_CONFIGURATIONS:
+            continue
+        exact = float(MomentELBO().bound(case.joint, guide, case.evidence).detach())
+        brute = enumerated_bound(case.joint, guide, case.evidence)
+        if abs(exact - brute) > 1e-5 * (1 + abs(brute)):  # a prior's constants may be float32
+            return Check(
+                name, False, f"the moment bound is {exact:.6f}, enumeration gives {brute:.6f}: not linear in z"
+            )
+        return Check(name, True, f"{num_clients} clients: both {exact:.6f}")
+    return Check(name, None, f"more than {MOST_CONFIGURATIONS} configurations")

@@ -1,0 +1,129 @@
+"""Models by name or path: a file with `build(num_clients, **hyperparameters) -> CooperationModel`."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_type_hints
+
+from scool_ppl.base.arguments import check_hint, check_kind, check_whole
+from scool_ppl.base.options import accepted, parse_options
+from scool_ppl.base.plugins import beside_package, load_python, user_code
+from scool_ppl.data.federation import Federation
+from scool_ppl.em.model import CooperationModel
+from scool_ppl.errors import InputError, unknown
+
+FACTS: dict[str, Callable[[Federation], Any]] = {
+    "truth": lambda federation: federation.truth,
+    "samples": lambda federation: federation.sizes("train"),
+}
+"""Parameters of `build` that are facts of the federation, not choices of the user."""
+
+HIDDEN = ("num_clients", *FACTS)
+
+
+def models_folder() -> Path:
+    """The built-in models."""
+    return beside_package("models")
+
+
+def model_names() -> list[str]:
+    """Names of the built-in models."""
+    return sorted(path.stem for path in models_folder().glob("*.py"))
+
+
+def model_path(model: str | os.PathLike[str]) -> Path:
+    """The file of a model: a built-in name, or the path of a .py file; both are loaded alike."""
+    if not isinstance(model, str | os.PathLike):
+        raise InputError(f"model is {model!r}, expected a name or the path of a .py file; `scool models` lists names")
+    text = os.fspath(model)
+    if text.endswith(".py") or os.sep in text:
+        path = Path(text).expanduser()
+        if not path.is_file():
+            raise InputError(f"no model file at '{path}'; give the path of a .py file or one of: {_listing()}")
+        return path
+    if text not in model_names():
+        raise unknown("model", text, model_names())
+    return models_folder() / f"{text}.py"
+
+
+def _listing() -> str:
+    return ", ".join(model_names())
+
+
+def load_module(model: str | os.PathLike[str]) -> ModuleType:
+    """The module of a model file, loaded by path and not registered under any importable name."""
+    return load_python(model_path(model), "build", "num_clients, **hyperparameters")
+
+
+def _hints(build: Callable[..., Any]) -> dict[str, Any]:
+    """What the signature declares; nothing where it names what the file does not know."""
+    try:
+        return get_type_hints(build)
+    except (NameError, TypeError):
+        return {}
+
+
+def _check_fact(name: str, value: Any, num_clients: int) -> None:
+    """A fact that is given by hand has an entry for each client, along all its axes."""
+    shape = getattr(value, "shape", None)
+    if shape is None or len(shape) == 0 or set(shape) != {num_clients}:
+        found = type(value).__name__ if shape is None else f"of shape {tuple(shape)}"
+        raise InputError(f"{name} is {found}, expected a tensor with {num_clients} clients along each axis")
+
+
+def hyperparameters(model: str | os.PathLike[str]) -> dict[str, inspect.Parameter]:
+    """What `build` accepts besides `num_clients` and the federation's facts."""
+    return accepted(load_module(model).build, HIDDEN)
+
+
+def load_model(
+    model: str | os.PathLike[str],
+    num_clients: int,
+    *,
+    federation: Federation | None = None,
+    **choices: Any,
+) -> CooperationModel:
+    """Build a model by name or path; unknown hyperparameters are refused with the nearest known name.
+
+    `federation` supplies the facts that some models ask for: the true graph for `oracle`, sample counts for `fedavg`.
+    """
+    if federation is not None:
+        check_kind("federation", federation, Federation, "load_federation(spec) makes one")
+        if federation.num_clients != num_clients:
+            raise InputError(
+                f"the federation has {federation.num_clients} clients, num_clients is {num_clients}; pass its own"
+            )
+    check_whole("num_clients", num_clients)
+    build = load_module(model).build
+    parameters, hints = inspect.signature(build).parameters, _hints(build)
+    facts: dict[str, Any] = {}
+    for name, fact in FACTS.items():
+        if name in parameters and name not in choices and federation is not None:
+            facts[name] = fact(federation)
+        needed = name in parameters and parameters[name].default is inspect.Parameter.empty
+        if needed and {**facts, **choices}.get(name) is None:
+            raise InputError(
+                f"model '{model}' needs {name}, which this federation does not have; "
+                f"choose a federation that has it, or pass {name}="
+            )
+    for name in choices:
+        if name not in parameters or name == "num_clients":
+            raise unknown(f"hyperparameter of {Path(model).stem}", name, accepted(build, HIDDEN))
+        if name in FACTS:
+            _check_fact(name, choices[name], num_clients)
+        else:
+            check_hint(f"hyperparameter {name} of {Path(model).stem}", choices[name], hints.get(name))
+    with user_code(f"build of '{model}' failed"):
+        built = build(num_clients, **facts, **choices)
+    if not isinstance(built, CooperationModel):
+        raise InputError(f"build of '{model}' returned {type(built).__name__}, expected a CooperationModel")
+    return built
+
+
+def parse_hyperparameters(model: str | os.PathLike[str], pairs: list[str]) -> dict[str, Any]:
+    """`name=value` texts as hyperparameters of the model's `build`."""
+    return parse_options(f"hyperparameter of {Path(model).stem}", pairs, load_module(model).build, HIDDEN)
