@@ -78,9 +78,13 @@ class Federation:
         rows = enumerate(self._lists(split))
         return torch.stack([self.task.counts(self.labels(i, own)) for i, own in rows])
 
+    def all_counts(self) -> Tensor:
+        """(K, C) long: `label_counts` of all parts together."""
+        return torch.stack([self.label_counts(split) for split in SPLITS]).sum(0)
+
     def class_mask(self) -> Tensor:
         """(K, C) bool: the classes of each client's task, in any of its parts."""
-        return sum(self.label_counts(split) for split in ("train", "validation", "test")) > 0  # type: ignore[return-value]
+        return self.all_counts() > 0
 
     def classes(self, client: int) -> Tensor:
         """The classes of a client's task, in any of its parts, ascending."""

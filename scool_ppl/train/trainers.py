@@ -76,7 +76,7 @@ class Trainers:
         self.federation, self.names, self.num_clients = federation, tuple(federation.names), federation.num_clients
         tokens = not federation.inputs.is_floating_point()
         self.inputs = federation.inputs.to(self.device, None if tokens else self._dtype)
-        self._own = self._task.own_outputs(federation).to(self.device)
+        self._own = self._task.own_outputs(federation.all_counts()).to(self.device)
 
     def on(self, federation: Federation) -> Self:
         """The same networks, optimiser and executor for the clients of another federation, with data of the same kind."""
