@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+
 from scool_ppl.base.arguments import check_kind, check_whole, whole
-from scool_ppl.data.reading import SPLITS, fractions, read_items, read_npz, rows_per_client, split_codes
 from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
+from scool_ppl.base.describe import feed
 from scool_ppl.base.files import write_npz
-from scool_ppl.errors import InputError, unknown
 from scool_ppl.data.checks import check
-from scool_ppl.tasks.categorical import Classification
+from scool_ppl.data.reading import SPLITS, fractions, read_items, read_npz, rows_per_client, split_codes
+from scool_ppl.errors import InputError, unknown
 from scool_ppl.tasks.base import Task
+from scool_ppl.tasks.categorical import Classification
 from scool_ppl.tasks.named import read_task, written
 
 
@@ -54,6 +59,19 @@ class Federation:
             object.__setattr__(self, "truth", (group[:, None] == group).float().fill_diagonal_(0))
         check(self)
         object.__setattr__(self, "task", self.task.fitted(self.targets[torch.cat(self.train)]))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of all that it holds: inputs, targets, who has which rows, names and true groups; computed once.
+
+        Not of `spec`: how it was asked for, e.g. under which path.
+        """
+        found = hashlib.sha256()
+        for field_ in fields(self):
+            if field_.name != "spec":
+                found.update(field_.name.encode())
+                feed(found, getattr(self, field_.name))
+        return found.hexdigest()
 
     @property
     def num_clients(self) -> int:
