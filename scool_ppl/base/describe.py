@@ -86,5 +86,5 @@ def feed(found: Any, value: Any) -> None:
 def _tensor(value: Tensor) -> str:
     """A tensor by its shape and its one value, or else a digest."""
     if value.numel() and bool((value == value.flatten()[0]).all()):
-        return f"{tuple(value.shape)} of {value.flatten()[0].item():.12g}"
+        return f"{tuple(value.shape)} of {value.flatten()[0].item():.6g}"
     return f"{tuple(value.shape)} {digest(value)[:12]}"
