@@ -1,17 +1,21 @@
-"""Specs: how they are taken apart, whose option is whose, and federations that make their own data."""
+"""Specs: how they are taken apart, whose option is whose, and the federations that they name."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from scool_ppl import Federation, load_federation
+from scool_ppl.data.federation import Federation
 from scool_ppl.data.generated import GENERATED
-from scool_ppl.data.specs import DEFAULT_FEDERATION, Spec, parse
+from scool_ppl.data.reading import SPLITS
+from scool_ppl.data.specs import DEFAULT_FEDERATION, Spec, load_federation, parse
 from scool_ppl.errors import InputError
+from tests.helpers.federations import same_lists
+from tests.helpers.refusals import Case, refused, refuses
 
 
 def write_labelled(path: Path, count: int = 60, classes: int = 3) -> None:
@@ -91,6 +95,111 @@ def test_a_generated_federation_has_no_dataset(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(GENERATED, "fixed", lambda random: scattered(random))
     with pytest.raises(InputError, match="unknown option of federation fixed 'clients'"):
         load_federation("fixed", clients=2)
+
+
+def test_the_default_federation_is_what_defaults_promise() -> None:
+    federation = load_federation("digits")
+    assert federation.spec == DEFAULT_FEDERATION == "permuted:digits:clients=20,groups=4,train=50"
+    assert [federation.sizes(split).tolist() for split in SPLITS] == [[40] * 20, [10] * 20, [500] * 20]
+    assert federation.inputs.shape == (1500, 64)
+    assert federation.groups == tuple(group for group in range(4) for _ in range(5))
+    assert federation.truth is not None
+    assert federation.truth.sum(1).tolist() == [4] * 20
+    # Test images are shared: one list, whatever the number of clients.
+    assert all(rows is federation.test[0] for rows in federation.test)
+
+
+def test_relabelled_test_images_are_the_digits_themselves() -> None:
+    """Undoing a client's permutation gives scikit-learn's label of the same pixels."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    label_of = {row.tobytes(): int(label) for row, label in zip(data.data, data.target, strict=True)}
+    federation = load_federation("digits", seed=4)
+    assert federation.relabel is not None
+    for client in (0, 19):
+        for split in SPLITS:
+            rows = getattr(federation, split)[client]
+            original = federation.relabel[client].argsort()[federation.labels(client, rows)]
+            pixels = federation.inputs[rows].double().numpy() * 16
+            assert original.tolist() == [label_of[row.tobytes()] for row in pixels]
+
+
+def test_seeds_differ_and_repeat() -> None:
+    first, again, other = (load_federation("digits", seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(first.inputs, again.inputs)
+    assert same_lists(first, again)
+    assert first.relabel is not None
+    assert other.relabel is not None
+    assert not torch.equal(first.inputs, other.inputs)
+    assert not torch.equal(first.relabel, other.relabel)
+
+
+def test_only_used_rows_are_kept() -> None:
+    federation = load_federation("permuted:digits:clients=2,groups=1,train=10,test=7")
+    assert federation.inputs.shape == (27, 64)
+    used = torch.cat([*federation.train, *federation.validation, federation.test[0]])
+    assert sorted(used.tolist()) == list(range(27))
+    assert int(federation.test[0].min()) == 20
+
+
+@pytest.mark.parametrize(
+    "spec", ["iid:digits", "dirichlet:digits:train=50", "pathological:digits", "groups:digits", "permuted:digits"]
+)
+def test_every_recipe_loads_and_its_spec_repeats_it(spec: str) -> None:
+    federation = load_federation(spec, clients=10)
+    assert federation.num_clients == 10
+    assert same_lists(federation, load_federation(federation.spec))
+    assert "clients=10" in federation.spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("digit", "did you mean 'digits'"),
+        ("permuted", "expected recipe:dataset"),
+        ("permuted:digits:clients=3:groups=2", "expected recipe:dataset"),
+        ("permutd:digits", "did you mean 'permuted'"),
+        ("permuted:mnst", "did you mean 'mnist'"),
+        ("permuted:digits:client=3", "did you mean 'clients'"),
+        ("permuted:digits:clients=many", "expected a whole number"),
+        ("permuted:digits:clients=20,train=600", "20 x 600 = 12000 images, the pool has 1297"),
+        ("", "unknown dataset"),
+    ],
+)
+def test_wrong_specs_are_one_line(spec: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        load_federation(spec)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_images_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no cifar10 in .*--download"):
+        load_federation("dirichlet:cifar10", data_root=tmp_path)
+
+
+REFUSED: list[Case] = [
+    (lambda: load_federation(3), "federation is 3, expected a str; name it, e.g. 'digits'"),  # type: ignore[arg-type]
+    (lambda: load_federation(""), "unknown dataset ''; known: "),
+    (lambda: load_federation("digits", clients=0), "clients is 0, expected a whole number of at least 1"),
+    (lambda: load_federation("digits", clients=2.5), "clients is 2.5, expected a whole number"),  # type: ignore[arg-type]
+    (lambda: load_federation("digits", seed=1.5), "seed is 1.5, expected a whole number"),  # type: ignore[arg-type]
+    (lambda: load_federation("iid:digits:clients=3,clients=4"), "given twice"),
+    (lambda: load_federation("iid:digits:clients=100000"), "the pool has 1297; lower clients"),
+]
+
+
+@refused(REFUSED)
+def test_arguments_that_cannot_be_are_one_line(call: Any, words: str) -> None:
+    refuses(call, words)
+
+
+@pytest.mark.data
+def test_mnist_federation_keeps_its_own_images_only(data_root: Path) -> None:
+    federation = load_federation("dirichlet:mnist:clients=20,alpha=0.1,train=200,test=1000", data_root=data_root)
+    assert federation.inputs.shape[1:] == (1, 28, 28)
+    assert len(federation.inputs) == 20 * 200 + 1000
+    assert torch.equal(federation.label_counts("test") > 0, federation.class_mask())
 
 
 @pytest.mark.data
