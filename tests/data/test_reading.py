@@ -110,7 +110,7 @@ def test_fractions_are_random_disjoint_and_of_the_asked_sizes() -> None:
 
 def test_a_split_has_a_code_for_every_row() -> None:
     assert split_codes([0, 2, 1], 3).tolist() == [0, 2, 1]
-    with pytest.raises(InputError, match="split are torch.float32"):
+    with pytest.raises(InputError, match=r"split are torch\.float32"):
         split_codes([0.5, 1.0], 2)
 
 
