@@ -153,6 +153,7 @@ class Stream(IterableDataset[Any]):
         (Items([]), "no items"),
         (Stream(), "no length"),
         (Items([torch.zeros(2)]), "expected a pair"),
+        (TensorDataset(torch.zeros(3, 2)), "item 0 is a tuple, expected a pair"),
         (Items([("image", 0)]), "add transforms.ToTensor"),
         (Items([(torch.zeros(2), 0.5)]), "labels are torch.float32"),
         (Items([(torch.zeros(2), [0, 1])]), "2 labels"),
