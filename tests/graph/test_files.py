@@ -49,6 +49,9 @@ def test_plain_networkx_graphs() -> None:
     assert torch.equal(
         CooperationGraph.from_networkx(undirected).dense(), torch.tensor([[1, 0.25], [0.25, 0]]).double()
     )
+    undirected.graph["peers"] = "edges"
+    table = CooperationGraph.from_networkx(undirected).peers
+    assert table.mask.sum(1).tolist() == [2, 1], "an undirected edge goes both ways, one to itself is one edge"
 
 
 @pytest.mark.parametrize(
