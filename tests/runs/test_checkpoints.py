@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from scool_ppl.train import Remembered
-
 import itertools
 import json
 import os
@@ -26,6 +24,7 @@ from scool_ppl.errors import InputError, RunError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.runs import checkpoints
 from scool_ppl.runs.checkpoints import DATA, MANIFEST, TENSORS, Checkpoint
+from scool_ppl.train import Remembered
 from scool_ppl.train.contract import Evaluation
 
 
@@ -106,7 +105,9 @@ def test_everything_comes_back_bit_for_bit(run: Path) -> None:
     found = checkpoints.newest(run)
     assert found is not None
     same(found, checkpoint(2))
-    assert found.state.memory["a/b"].value.stride() == checkpoint(2).state.memory["a/b"].value.stride(), "rounding may depend on it"
+    assert found.state.memory["a/b"].value.stride() == checkpoint(2).state.memory["a/b"].value.stride(), (
+        "rounding may depend on it"
+    )
     assert raw(found.state.memory["mixture"].value) != raw(quiet_nan(6)), "the comparison sees the payload of a NaN"
     assert found.state.params["1.weight"].data_ptr() != found.state.initial["1.weight"].data_ptr()
     assert torch.equal(torch.signbit(found.state.moments["Y"]), torch.signbit(checkpoint(2).state.moments["Y"]))

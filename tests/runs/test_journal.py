@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from scool_ppl.train import Remembered
-
 import json
 import os
 import shutil
@@ -29,13 +27,14 @@ from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.runs import checkpoints
 from scool_ppl.runs.folder import Run
+from scool_ppl.train import Remembered
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.networks import MLP
 from scool_ppl.zoo.load import load_model, model_names, model_path
 from tests.helpers.killed import POINTS
 from tests.helpers.small import CLASSES, FEATURES, brief, clients
-from tests.test_cli import TINY, bits, contents, refused, scool
 from tests.helpers.states import flattened
+from tests.test_cli import TINY, bits, contents, refused, scool
 from tests.test_conformance import FEDERATION, SCHEDULE
 
 
@@ -267,7 +266,8 @@ def test_a_state_that_belies_its_description_is_refused(change: Any, words: str,
 
 
 @pytest.mark.parametrize(
-    "part", [{"memory": {"resting": Remembered(torch.zeros(3), (0, 1))}}, {"optimizer": {"started": torch.eye(4).bool()}}]
+    "part",
+    [{"memory": {"resting": Remembered(torch.zeros(3), (0, 1))}}, {"optimizer": {"started": torch.eye(4).bool()}}],
 )
 def test_a_state_with_which_no_round_can_be_run_is_one_line(part: Any, tmp_path: Path) -> None:
     """Sums that agree cannot vouch for what only a round would find out."""
