@@ -8,23 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-
 import torch
-
-from scool_ppl import checkpoints
-from scool_ppl.arguments import check_kind, check_whole
-from scool_ppl.checkpoints import Checkpoint
-from scool_ppl.clients import Evaluation
+from scool_ppl.runs import checkpoints
+from scool_ppl.base.arguments import check_kind, check_whole
+from scool_ppl.runs.checkpoints import Checkpoint
+from scool_ppl.train.contract import Evaluation
 from scool_ppl.errors import USER_ERRORS, InputError, ScoolError
-from scool_ppl.graph import CooperationGraph
-from scool_ppl.identity import compare, compare_state, facts
-from scool_ppl.records import Row
-from scool_ppl.runs import MARK, Run
-from scool_ppl.signals import Interrupted, stoppable
-from scool_ppl.state import EMState
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.runs.identity import compare, compare_state, facts
+from scool_ppl.base.codec import Row
+from scool_ppl.runs.folder import MARK, Run
+from scool_ppl.base.signals import Interrupted, stoppable
+from scool_ppl.em.state import EMState
 
 if TYPE_CHECKING:
-    from scool_ppl.em import EM
+    from scool_ppl.em.em import EM
+
 
 Folder = str | os.PathLike[str] | Run
 
@@ -79,7 +78,7 @@ class Journal:
         """Take up where the checkpoint was written; history and graphs after it are forgotten."""
         self.state, self.trained, self.history = last.state, last.trained, list(last.history)
         self._tried = last.state.round
-        self.em.clients.settle(last.executor)
+        self.em.clients.use_executor(last.executor)
         if last.threads != torch.get_num_threads():
             warnings.warn(
                 f"the run used {last.threads} threads, torch has {torch.get_num_threads()} now: the last bits may differ; "
@@ -146,8 +145,11 @@ def newest(em: EM, run: str | os.PathLike[str] | Run) -> Checkpoint | None:
     last = checkpoints.newest(folder.path)
     if last is not None:
         what = f"the run in '{folder.path}'"
-        compare(last.facts, facts(em), what)
-        compare_state(last.state, em.init(), what)
+        compare(last.facts, facts(em), what, last.partial)
+        own = em.init()
+        if last.partial and not own.initial:  # format 1 kept theta^0 for every model
+            last = last._replace(state=last.state._replace(initial={}))
+        compare_state(last.state, own, what)
     return last
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from scool_ppl.base.codec import Row
+
 import csv
 import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from scool_ppl.clients import Evaluation
-    from scool_ppl.em import EMInfo
-    from scool_ppl.federation import Federation
-    from scool_ppl.graph import Scores
+    from scool_ppl.train.contract import Evaluation
+    from scool_ppl.em.state import EMInfo
+    from scool_ppl.data.federation import Federation
+    from scool_ppl.graph.scores import Scores
 
-Row = dict[str, Any]
+
 
 
 def number(value: float) -> float | None:
@@ -89,23 +90,3 @@ def clients_csv(federation: Federation, mixed: Evaluation, trained: Evaluation, 
 def total_seconds(history: Sequence[Row]) -> dict[str, float]:
     """Seconds of each verb over all rounds."""
     return {verb: sum(row["seconds"][verb] for row in history) for verb in history[-1]["seconds"]}
-
-
-def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
-    import platform
-    from importlib.metadata import version
-
-    import numpy
-    import pyro
-
-    import scool_ppl
-
-    return {
-        "scool_ppl": scool_ppl.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "torchvision": version("torchvision"),  # importing it takes seconds
-        "pyro": pyro.__version__,
-        "numpy": numpy.__version__,
-    }

@@ -9,19 +9,18 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
 import numpy as np
 import torch
 from torch import Tensor
-
-from scool_ppl.candidates import Peers
-from scool_ppl.checkpoints import last_round, tidy
-from scool_ppl.datasets import UNREADABLE
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.runs.checkpoints import last_round, tidy
+from scool_ppl.data.reading import UNREADABLE
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.files import read_regular
-from scool_ppl.graph import CooperationGraph
-from scool_ppl.graph_files import replacing
-from scool_ppl.records import Row
+from scool_ppl.base.files import read_regular
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.base.files import replacing, write_npz
+from scool_ppl.base.codec import Row
+
 
 MARK, HISTORY, SUMMARY = "run.json", "history.jsonl", "summary.json"
 Graphs = dict[int, Tensor]
@@ -150,8 +149,7 @@ class Run:
             arrays["truth"] = truth.numpy()
         with _going_on(self.path):
             graph.save(self.path / "graph.graphml")
-            with replacing(self.path / "weights.npz") as temporary:
-                np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+            write_npz(self.path / "weights.npz", arrays, compressed=True)
             if clients is not None:
                 self.write_text("clients.csv", clients.rstrip("\n"))
             self.write_json(SUMMARY, summary)
@@ -159,32 +157,11 @@ class Run:
 
     def draw(self) -> list[Path]:
         """graph.png, weights.png and history.png, from the folder's files."""
-        from scool_ppl.plot import draw_graph, draw_history, draw_weights_over_rounds, save_figure
+        from scool_ppl.runs.pictures import draw
 
         if not (self.path / SUMMARY).is_file():
             raise InputError(self._unfinished())
-        graphs, truth = self._read_weights()
-        final, summary = self.graph, self.read_json(SUMMARY)
-        series = {
-            round: CooperationGraph(
-                weights=weights,
-                names=final.names,
-                peers=Peers.everybody(final.num_clients, includes_self=bool(weights.diagonal().any())),
-                kind="point",
-                memberships=final.memberships,
-                blocks_are_final=True,
-                groups=final.groups,
-            )
-            for round, weights in graphs.items()
-        }
-        pictures = {
-            "graph.png": draw_graph(final),
-            "weights.png": draw_weights_over_rounds(series, truth=truth),
-            "history.png": draw_history(self.history, baseline=_baseline(summary, self.path / SUMMARY)),
-        }
-        for name, picture in pictures.items():
-            save_figure(picture, self.path / name)
-        return [self.path / name for name in pictures]
+        return draw(self)
 
     def write_text(self, name: str, content: str) -> None:
         """Write a file of the folder in one step."""
@@ -212,7 +189,8 @@ class Run:
         way = f"`scool resume {self.path}`" if "model" in settings else "EM.fit(..., resume=True), then Run.finish"
         return f"'{self.path}' has no {SUMMARY}: its run has not ended, it stopped after round {done}; go on with {way}"
 
-    def _read_weights(self) -> tuple[Graphs, Tensor | None]:
+    def weights(self) -> tuple[Graphs, Tensor | None]:
+        """The kept graphs (K, K) by round, and the truth where it is known."""
         path = self.path / "weights.npz"
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -239,15 +217,6 @@ def milestone(round: int) -> bool:
     return digits[0] in "125" and not digits[1:].strip("0")
 
 
-def _baseline(summary: Row, path: Path) -> float | None:
-    """Mean accuracy of local-only training, where a summary says how much better the run was."""
-    gain = summary.get("gain_over_local")
-    try:
-        return None if gain is None else float(summary["accuracy"]["mean"]) - float(gain)
-    except (TypeError, ValueError, LookupError) as error:
-        raise InputError(
-            f"'{path}' has no accuracy to compare with its gain_over_local; `scool resume {path.parent}` writes it again"
-        ) from error
 
 
 def _flock(descriptor: int, folder: Path) -> None:

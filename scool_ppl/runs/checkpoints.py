@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from scool_ppl.runs.formats import FORMAT, upgraded
+
 import hashlib
 import json
 import os
@@ -10,19 +12,18 @@ import shutil
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
-
 import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
-
-from scool_ppl.clients import EXECUTORS, Evaluation
+from scool_ppl.train.executors.choosing import EXECUTORS
+from scool_ppl.train.contract import Evaluation
 from scool_ppl.errors import InputError, RunError, unknown
-from scool_ppl.files import erase, read_regular, sync, write
-from scool_ppl.records import versions
-from scool_ppl.state import EMState
-from scool_ppl.typed import Tensors, decode, encode
+from scool_ppl.base.files import erase, read_regular, sync, write
+from scool_ppl.base.versions import versions
+from scool_ppl.em.state import EMState
+from scool_ppl.base.codec import Tensors, decode, encode
 
-FORMAT = 1
+
 FOLDER, MANIFEST = "checkpoints", "manifest.json"
 TENSORS, DATA = "tensors.safetensors", "data.json"
 _MATTERS = ("scool_ppl", "torch", "pyro")  # what the bits of a run depend on
@@ -43,6 +44,8 @@ class Checkpoint(NamedTuple):
     """What the run was made of: to be refused where it has changed."""
     executor: str
     threads: int
+    partial: bool = False
+    """Do the facts lack some, as those of format 1 do?"""
 
 
 class _Entry(NamedTuple):
@@ -128,7 +131,8 @@ def load(path: Path) -> Checkpoint:
             raise InputError(f"it holds {there[:80]} and lists {listed[:80]}, expected {DATA}, {TENSORS}, {MANIFEST}")
         content = {name: _verified(path / name, entry) for name, entry in manifest.files.items()}
         tensors = safetensors.torch.load(content[TENSORS])
-        checkpoint: Checkpoint = decode(Checkpoint, _parsed(content[DATA]), tensors, "data")
+        data = upgraded(_parsed(content[DATA]), tensors, manifest.format)
+        checkpoint: Checkpoint = decode(Checkpoint, data, tensors, "data")
         _check(checkpoint, _number(path))
     except (OSError, *_LOADING) as error:
         reason = " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
@@ -165,7 +169,7 @@ def last_round(run: Path) -> int:
 def _manifest(path: Path) -> _Manifest:
     raw = _parsed(read_regular(path, _LONGEST_MANIFEST))
     written = raw.get("format") if isinstance(raw, dict) else None
-    if type(written) is int and written != FORMAT:
+    if type(written) is int and not 1 <= written <= FORMAT:
         raise InputError(f"it is of format {written}, expected {FORMAT}; use the version of scool_ppl that wrote it")
     manifest: _Manifest = decode(_Manifest, raw, {}, MANIFEST)
     return manifest
