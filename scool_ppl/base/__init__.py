@@ -9,6 +9,7 @@ from scool_ppl.base.plugins import load_python, user_code
 from scool_ppl.base.progress import counted, tracked
 from scool_ppl.base.randomness import generator, key, seeded
 from scool_ppl.base.signals import Interrupted, pause, stoppable
+from scool_ppl.base.statistics import Spread, mean_of_worst, over_clients, over_seeds
 from scool_ppl.base.threads import threads
 from scool_ppl.base.versions import versions
 
@@ -16,6 +17,7 @@ __all__ = [
     "ArrayLike",
     "Interrupted",
     "Row",
+    "Spread",
     "check_hint",
     "check_kind",
     "check_names",
@@ -30,6 +32,9 @@ __all__ = [
     "key",
     "load_python",
     "long_tensor",
+    "mean_of_worst",
+    "over_clients",
+    "over_seeds",
     "parse_options",
     "pause",
     "positive",
