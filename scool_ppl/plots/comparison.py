@@ -12,14 +12,10 @@ import numpy as np
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.history import score_name
 from scool_ppl.plots.matrix import draw_weights, weights_order
-from scool_ppl.plots.style import new_figure
+from scool_ppl.plots.style import new_figure, style_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-LINES = ("-", "--", "-.", ":")
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 
 
 def draw_comparison(models: Mapping[str, tuple[CooperationGraph, Sequence[Mapping[str, Any]]]]) -> Figure:
@@ -44,8 +40,8 @@ def draw_comparison(models: Mapping[str, tuple[CooperationGraph, Sequence[Mappin
     for place, (name, (_, history)) in enumerate(models.items()):
         numbers = [row["round"] for row in history]
         values = [np.nan if row["accuracy"]["mean"] is None else row["accuracy"]["mean"] for row in history]
-        style = LINES[(place // len(COLOURS) + place) % len(LINES)]
-        ax.plot(numbers, values, style, color=COLOURS[place % len(COLOURS)], label=name)
+        every = max(1, len(numbers) // 10)
+        ax.plot(numbers, values, **style_of(place).options, markersize=4, markevery=every, label=name)
     ax.set(xlabel="round", ylabel=f"{score_name(history)}, mean over clients")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.grid(alpha=0.3)
