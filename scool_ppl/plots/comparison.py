@@ -25,8 +25,11 @@ def draw_comparison(models: Mapping[str, tuple[CooperationGraph, Sequence[Mappin
     """
     columns = min(5, len(models))
     rows = math.ceil(len(models) / columns)
-    curves = 3.2 + 0.25 * rows  # the legend below them takes as many rows
-    figure = new_figure((max(6.4, 2.4 * columns), 2.6 * rows + curves))
+    width = max(6.4, 2.4 * columns)
+    # The legend below the curves has as many columns as its names, of at most 0.09 inches a letter, leave room for.
+    across = max(1, min(columns, int(width / (0.6 + 0.09 * max(len(name) for name in models)))))
+    curves = 3.2 + 0.25 * math.ceil(len(models) / across)
+    figure = new_figure((width, 2.6 * rows + curves))
     parts = figure.subfigures(2, 1, height_ratios=[2.6 * rows, curves], squeeze=False)
     top, bottom = parts[0, 0], parts[1, 0]
     axes = top.subplots(rows, columns, squeeze=False).flatten()
@@ -45,5 +48,5 @@ def draw_comparison(models: Mapping[str, tuple[CooperationGraph, Sequence[Mappin
     ax.set(xlabel="round", ylabel=f"{score_name(history)}, mean over clients")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.grid(alpha=0.3)
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, frameon=False, fontsize=9)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=across, frameon=False, fontsize=9)
     return figure
