@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from scool_ppl.runs.formats import FORMAT, upgraded
-
 import hashlib
 import json
 import os
@@ -12,17 +10,19 @@ import shutil
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
+
 import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
-from scool_ppl.train.executors.choosing import EXECUTORS
-from scool_ppl.train.contract import Evaluation
-from scool_ppl.errors import InputError, RunError, unknown
-from scool_ppl.base.files import erase, read_regular, sync, write
-from scool_ppl.base.versions import versions
-from scool_ppl.em.state import EMState
-from scool_ppl.base.codec import Tensors, decode, encode
 
+from scool_ppl.base.codec import Tensors, decode, encode
+from scool_ppl.base.describe import versions
+from scool_ppl.base.files import erase, read_regular, sync, write
+from scool_ppl.em.state import EMState
+from scool_ppl.errors import InputError, RunError, unknown
+from scool_ppl.runs.formats import FORMAT, upgraded
+from scool_ppl.train.contract import Evaluation
+from scool_ppl.train.executors.choosing import EXECUTORS
 
 FOLDER, MANIFEST = "checkpoints", "manifest.json"
 TENSORS, DATA = "tensors.safetensors", "data.json"

@@ -9,18 +9,17 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
 import numpy as np
 import torch
 from torch import Tensor
-from scool_ppl.graph.candidates import Peers
-from scool_ppl.runs.checkpoints import last_round, tidy
+
+from scool_ppl.base.codec import Row
+from scool_ppl.base.files import read_regular, replacing, write_npz
 from scool_ppl.data.reading import UNREADABLE
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.base.files import read_regular
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.base.files import replacing, write_npz
-from scool_ppl.base.codec import Row
-
+from scool_ppl.runs.checkpoints import last_round, tidy
 
 MARK, HISTORY, SUMMARY = "run.json", "history.jsonl", "summary.json"
 Graphs = dict[int, Tensor]
@@ -215,8 +214,6 @@ def milestone(round: int) -> bool:
     """Rounds 1, 2, 5, 10, 20, 50, ...: those whose graphs are kept."""
     digits = str(round)
     return digits[0] in "125" and not digits[1:].strip("0")
-
-
 
 
 def _flock(descriptor: int, folder: Path) -> None:

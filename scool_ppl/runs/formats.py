@@ -35,7 +35,7 @@ def _remembered(name: str, value: Any, state: dict[str, Any], tensors: Tensors) 
 
 
 def _settings(told: Any) -> Any:
-    """"SBM(a=1, b=2)" as ["SBM", "a=1", "b=2"]."""
+    """ "SBM(a=1, b=2)" as ["SBM", "a=1", "b=2"]."""
     if not isinstance(told, list) or len(told) != 1 or not isinstance(told[0], str):
         return told
     name, _, inside = told[0].partition("(")

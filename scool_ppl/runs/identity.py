@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from collections.abc import Mapping
 from itertools import zip_longest
+
+from torch import Tensor
 
 from scool_ppl.base.describe import settings, signature, values
 from scool_ppl.em.em import EM
@@ -41,7 +41,9 @@ def _constrained(prior: GraphPrior, start: Mapping[str, Tensor]) -> dict[str, Te
     return found
 
 
-def compare(found: Mapping[str, list[str]], expected: Mapping[str, list[str]], what: str, partial: bool = False) -> None:
+def compare(
+    found: Mapping[str, list[str]], expected: Mapping[str, list[str]], what: str, partial: bool = False
+) -> None:
     """Refuses the first fact that differs; `found` are those of `what`, `expected` the EM's.
 
     partial: `found` does not say all; facts that it lacks are not compared, of parts of the model only what it says.

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from scool_ppl.base.codec import Row
-
 import csv
 import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-import torch
+
 from torch import Tensor
 
+from scool_ppl.base.codec import Row
+from scool_ppl.base.statistics import mean_of_worst, over_clients
+
 if TYPE_CHECKING:
-    from scool_ppl.train.contract import Evaluation
-    from scool_ppl.em.state import EMInfo
     from scool_ppl.data.federation import Federation
+    from scool_ppl.em.state import EMInfo
     from scool_ppl.graph.scores import Scores
-
-
+    from scool_ppl.train.contract import Evaluation
 
 
 def number(value: float) -> float | None:
@@ -28,11 +27,8 @@ def number(value: float) -> float | None:
 
 def spread(values: Tensor) -> dict[str, float | None]:
     """Mean and standard deviation over clients, and the mean of the worst tenth (at least one client)."""
-    values = values[values.isfinite()].double()
-    if len(values) == 0:
-        return {"mean": None, "std": None, "worst10": None}
-    worst = values.sort().values[: max(1, math.ceil(len(values) / 10))]
-    return {"mean": float(values.mean()), "std": float(values.std(unbiased=False)), "worst10": float(worst.mean())}
+    mean, std = over_clients(values)
+    return {"mean": number(mean), "std": number(std), "worst10": number(mean_of_worst(values, 0.1))}
 
 
 def history_row(

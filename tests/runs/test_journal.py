@@ -31,6 +31,7 @@ from scool_ppl.train import Remembered
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.networks import MLP
 from scool_ppl.zoo.load import load_model, model_names, model_path
+from tests.helpers.command import TINY, bits, contents, refused, scool
 from tests.helpers.killed import POINTS
 from tests.helpers.small import CLASSES, FEATURES, brief, clients
 from tests.helpers.states import flattened
