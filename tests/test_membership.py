@@ -14,8 +14,8 @@ from scool_ppl import EM, Clients, CooperationModel, Federation, InputError, Sch
 from scool_ppl.em.membership import seated
 from scool_ppl.em.state import EMState
 from scool_ppl.zoo.load import model_names
+from tests.helpers.models import flattened
 from tests.helpers.small import brief
-from tests.test_conformance import flattened
 from tests.test_quarantine import same
 
 WHOLE = load_federation("permuted:digits:clients=6,groups=2,train=20,test=20", seed=3)

@@ -19,8 +19,8 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.faults import check_table
 from scool_ppl.zoo.load import model_names
 from tests.helpers.faulty import Fault, FaultyClients, Kind
+from tests.helpers.models import flattened
 from tests.helpers.small import brief
-from tests.test_conformance import flattened
 
 K, FAULTY, ROUND = 5, 2, 1
 OTHERS = [i for i in range(K) if i != FAULTY]
