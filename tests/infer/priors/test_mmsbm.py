@@ -157,7 +157,7 @@ def test_draws_of_the_mmsbm_have_the_density_of_their_blocks() -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         sites = ["Y", "z_receiver", "z_sender"]
-        draws = Predictive(prior, num_samples=1500, return_sites=sites)(evidence)
+        draws = Predictive(prior, num_samples=600, return_sites=sites)(evidence)
     edge = draws["Y"].view(-1, 3, 3)[:, 0, 1]
     g, h = (draws[site].view(-1, 3, 3, 2)[:, 0, 1].argmax(-1) for site in sites[1:])
     for row, column in itertools.product(range(2), repeat=2):
@@ -170,5 +170,5 @@ def test_draws_of_the_mmsbm_have_the_density_of_their_blocks() -> None:
     agree = (blocks[:, 0, 1] == blocks[:, 0, 2]).double().mean()
     apart = (blocks[:, 0, 1] == blocks[:, 1, 0]).double().mean()
     # E[sum_g pi_g^2] = (alpha + 1) / (G alpha + 1) under Dirichlet(alpha, alpha).
-    assert float(agree) == pytest.approx(1.5 / 2, abs=0.06)
-    assert float(apart) == pytest.approx(0.5, abs=0.07)
+    assert float(agree) == pytest.approx(1.5 / 2, abs=0.09)  # five times the error of a share of 600
+    assert float(apart) == pytest.approx(0.5, abs=0.1)
