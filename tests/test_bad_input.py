@@ -162,8 +162,8 @@ CLIENT: list[tuple[Call, str]] = [
     (lambda: train(steps=0), "steps of at least 1"),
     (lambda: CLIENTS.evaluate(PARAMS, "tset"), "unknown split 'tset'"),
     (lambda: CLIENTS.probe(0, 0, "tset"), "unknown split 'tset'"),
-    (lambda: CLIENTS.cross_loss(PARAMS, PAIR, CLIENTS.probe(0, 0)), "peers are of 2 clients, expected 3"),
-    (lambda: CLIENTS.cross_loss(PARAMS, Peers.everybody(3), CLIENTS.probe(0, 0), model="x"), "unknown model 'x'"),  # type: ignore[arg-type]
+    (lambda: CLIENTS.pair_loss(PARAMS, PAIR, CLIENTS.probe(0, 0)), "peers are of 2 clients, expected 3"),
+    (lambda: CLIENTS.pair_loss(PARAMS, Peers.everybody(3), CLIENTS.probe(0, 0), model="x"), "unknown model 'x'"),  # type: ignore[arg-type]
 ]
 
 DRIVER: list[tuple[Call, str]] = [

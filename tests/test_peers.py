@@ -12,7 +12,7 @@ from torch import Tensor
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.peers import All, PeerPolicy, Top
-from scool_ppl.train.start import Turn
+from scool_ppl.train.start import RoundStart
 
 SENDERS = torch.tensor([[1, 3], [0, 2], [3, 0], [2, 1]])
 MASK = torch.tensor([[True, True], [True, False], [False, False], [True, True]])
@@ -140,7 +140,7 @@ def chosen(
     """What a policy chooses in a round, after one with these candidates and this graph."""
     clients: Any = SimpleNamespace(num_clients=num_clients)
     return policy(
-        Turn(
+        RoundStart(
             clients=clients,
             params={},
             start={},

@@ -14,7 +14,7 @@ from torch import Tensor
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.peers import EpsilonGreedy, PeerPolicy, RandomPairs, Top
-from scool_ppl.train.start import Turn
+from scool_ppl.train.start import RoundStart
 from tests.helpers.small import uniform
 
 K = 6
@@ -31,9 +31,9 @@ def turn(
     memory: dict[str, Tensor] | None = None,
     includes_self: bool = False,
     seed: int = 0,
-) -> Turn:
+) -> RoundStart:
     clients: Any = SimpleNamespace(num_clients=size)
-    return Turn(clients, {}, {}, peers, weights, memory or {}, includes_self, 1, None, round, seed)
+    return RoundStart(clients, {}, {}, peers, weights, memory or {}, includes_self, 1, None, round, seed)
 
 
 def affinity(seed: int = 0) -> Tensor:
@@ -87,7 +87,7 @@ def test_affinity_is_the_sum_of_the_graphs_or_the_last_one() -> None:
         both = [
             EpsilonGreedy(2, 0.0, accumulate=accumulate)(turn(round, memory=kept, **given))
             if kept
-            else EpsilonGreedy(2, 0.0, accumulate=accumulate)(Turn(*turn(round, **given))._replace(memory=kept))
+            else EpsilonGreedy(2, 0.0, accumulate=accumulate)(RoundStart(*turn(round, **given))._replace(memory=kept))
             for accumulate, kept in ((True, memory), (False, keep))
         ]
         assert torch.allclose(memory["affinity"], total)

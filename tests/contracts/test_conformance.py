@@ -12,7 +12,8 @@ from pyro.infer import Predictive
 
 from scool_ppl.look.evidence import Evidence
 from scool_ppl.zoo.load import model_names
-from tests.helpers.models import FEDERATION, flattened, looked, made
+from tests.helpers.models import FEDERATION, looked, made
+from tests.helpers.states import flattened
 
 BY_POSITION = {"dpsgd": "its graph is a ring of the list", "ring": "its prior is a ring of the list"}
 BY_DRAWS = {"latent_space": "its places are drawn, and inferred from draws"}
@@ -86,8 +87,8 @@ def test_relabelling_the_clients_relabels_the_result(model: str) -> None:
 def test_an_isolated_client_keeps_to_itself_and_nobody_hears_of_it(model: str) -> None:
     """Client 0 takes part with nobody: everything is finite, and the others do not depend on its network."""
     em = made(model)
-    turn = em.turn(em.init())
-    trained = em.train(em.init(), turn).params
+    turn = em.round_start(em.init())
+    trained = em.train(em.init(), turn).trained.params
     results = []
     for scale in (1.0, 3.0):
         changed = {name: value.clone() for name, value in trained.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from scool_ppl import EM, Clients, Federation, Schedule, load_federation, load_model
 from scool_ppl.em.state import EMState
@@ -23,16 +22,5 @@ def made(model: str, federation: Federation = FEDERATION, **choices: object) -> 
 
 def looked(em: EM, state: EMState | None = None) -> Evidence:
     """The evidence of a round."""
-    turn = em.turn(em.init() if state is None else state)
+    turn = em.round_start(em.init() if state is None else state)
     return em.look(turn, em.train(em.init() if state is None else state, turn).params)[0]
-
-
-def flattened(state: EMState) -> dict[str, Tensor]:
-    """All tensors of a state, by path."""
-    found = {}
-    for field, value in state._asdict().items():
-        entries = value if isinstance(value, dict) else {"": value}
-        if field == "peers" and value is not None:
-            entries = {"mask": value.mask, "senders": value.senders, "looked": value.looked}
-        found.update({f"{field}/{name}": entry for name, entry in entries.items() if isinstance(entry, Tensor)})
-    return found

@@ -31,9 +31,10 @@ from scool_ppl.train.clients import Clients
 from scool_ppl.train.networks import MLP
 from scool_ppl.zoo.load import load_model, model_names, model_path
 from tests.helpers.killed import POINTS
-from tests.helpers.models import FEDERATION, SCHEDULE, flattened
+from tests.helpers.models import FEDERATION, SCHEDULE
 from tests.helpers.small import CLASSES, FEATURES, brief, clients
 from tests.test_cli import TINY, bits, contents, refused, scool
+from tests.helpers.states import flattened
 
 
 class StoppedHereError(Exception):
