@@ -30,7 +30,7 @@ def test_models_meet_the_same_clients_initialisation_and_batches(results: list[l
     for seed, (local, ring) in zip((3, 4), results, strict=True):
         assert (local.summary["seed"], ring.summary["seed"]) == (seed, seed)
         for name, start in local.fit.state.start.items():
-            assert torch.equal(start, ring.fit.state.start[name])
+            assert torch.equal(start, ring.fit.state.initial[name])
         first = [fitted.fit.history[0] for fitted in (local, ring)]
         assert first[0]["loss"] == first[1]["loss"]
         assert first[0]["accuracy_trained"] == first[1]["accuracy_trained"], "before mixing nothing can differ"
