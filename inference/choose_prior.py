@@ -32,8 +32,8 @@ def main(spec: str = "digits", rounds: str = "5") -> None:
     clients = Clients(federation)
     em = EM(load_model("scool_sbm", clients.num_clients), clients)
     state = em.fit(rounds=int(rounds)).state
-    turn = em.turn(state)
-    evidence, joint = em.look(turn, em.train(state, turn).params)
+    start = em.round_start(state)
+    evidence, joint, _ = em.look(start, em.train(state, start).trained.params)
     size = clients.num_clients
     priors: dict[str, GraphPrior] = {f"SBM, {g} blocks": SBM(size, g) for g in range(1, 9)}
     priors |= {"MMSBM, 4 blocks": MMSBM(size, 4), "ring": load_model("ring", size).prior}

@@ -13,30 +13,30 @@ from scool_ppl import CooperationModel, InputError
 from scool_ppl.infer.priors import Dirac
 from scool_ppl.look import Ignored
 from scool_ppl.mix import Mixing, Terms
-from scool_ppl.train import Pull
+from scool_ppl.train import Pull, Remembered
 
 
 class PullToGlobal(Mixing):
-    """Trains the global network in `memory` by FedAvg and pulls every client towards it."""
+    """Trains the global network, which it remembers, by FedAvg and pulls every client towards it."""
 
     def __init__(self, strength: float, share: torch.Tensor) -> None:
         if strength < 0:
             raise InputError(f"strength is {strength}, expected at least 0")
         self.strength, self.share = strength, share
 
-    def during(self, turn) -> Terms:
+    def during(self, start) -> Terms:
         """g by one round of FedAvg, and the pull towards the g that the round began with."""
-        size = turn.num_clients
-        known = f"global/{next(iter(turn.params))}" in turn.memory
-        start = {n: turn.memory[f"global/{n}"] if known else value[0] for n, value in turn.params.items()}
-        everywhere = {n: value.expand(size, *value.shape).contiguous() for n, value in start.items()}
-        trained = turn.train(everywhere)
-        share = self.share * turn.present
+        size = start.num_clients
+        known = {name: start.recall(f"global/{name}") for name in start.params}
+        network = {name: value[0] if known[name] is None else known[name] for name, value in start.params.items()}
+        everywhere = {n: value.expand(size, *value.shape).contiguous() for n, value in network.items()}
+        trained = start.train(everywhere)
+        share = self.share * start.present
         share = share / share.sum()
-        for name, value in trained.params.items():
-            turn.memory[f"global/{name}"] = torch.einsum("k,k...->...", share.to(value), value)
+        mean = {n: torch.einsum("k,k...->...", share.to(value), value) for n, value in trained.params.items()}
         first = next(iter(everywhere.values()))
-        return Terms(pull=Pull(everywhere, first.new_full((size,), self.strength)))
+        pull = Pull(everywhere, first.new_full((size,), self.strength))
+        return Terms(pull, memory={f"global/{name}": Remembered(value, ()) for name, value in mean.items()})
 
 
 def build(num_clients: int, strength: float = 1.0, samples: torch.Tensor | None = None) -> CooperationModel:

@@ -16,7 +16,7 @@ import pyro
 import torch
 
 from scool_ppl import CooperationModel, GraphPrior, OneHot
-from scool_ppl.look import All, EpsilonGreedy, Ignored
+from scool_ppl.look import All, Distance, EpsilonGreedy, Ignored
 from scool_ppl.mix import MixModels
 
 
@@ -24,11 +24,12 @@ class FirstOrder(GraphPrior):
     """Y_i one-hot with probabilities in proportion to the first-order gain s_ij, where it is positive."""
 
     includes_self = True
-    kind, looks = "rows", True
+    kind = "rows"
 
     def __init__(self, num_clients: int, norm: float, fallback: str) -> None:
         super().__init__(num_clients)
         self.norm, self.fallback = norm, fallback
+        self.needs = ("validation_before", "validation_received", Distance(norm))
 
     def gain(self, evidence):
         """max(s, 0) of candidates, (K, M); where a row has none, the fallback."""

@@ -31,7 +31,7 @@ def made(model: str, federation: Federation = FEDERATION, **choices: object) -> 
 
 def looked(em: EM, state: EMState | None = None) -> Evidence:
     """The evidence of a round."""
-    turn = em.turn(em.init() if state is None else state)
+    turn = em.round_start(em.init() if state is None else state)
     return em.look(turn, em.train(em.init() if state is None else state, turn).params)[0]
 
 
@@ -114,8 +114,8 @@ def test_relabelling_the_clients_relabels_the_result(model: str) -> None:
 def test_an_isolated_client_keeps_to_itself_and_nobody_hears_of_it(model: str) -> None:
     """Client 0 takes part with nobody: everything is finite, and the others do not depend on its network."""
     em = made(model)
-    turn = em.turn(em.init())
-    trained = em.train(em.init(), turn).params
+    turn = em.round_start(em.init())
+    trained = em.train(em.init(), turn).trained.params
     results = []
     for scale in (1.0, 3.0):
         changed = {name: value.clone() for name, value in trained.items()}

@@ -25,8 +25,8 @@ from scool_ppl import EM, CooperationModel, Federation, load_model
 from scool_ppl.errors import RunError
 from tests.helpers.faulty import Fault, FaultyClients
 from tests.helpers.small import ONE_STEP, brief, clients, federation
+from tests.runs.test_journal import driver
 from tests.test_cli import TINY, scool
-from tests.test_resume import driver
 
 
 def belongings() -> dict[str, Any]:
@@ -80,7 +80,7 @@ def come_fail_and_go() -> None:
         return brief(load_model("scool_sbm", federation.num_clients))
 
     whole = federation(5)
-    whose = FaultyClients(clients(5).on(whole.select(range(4))), Fault("vanish", 1, 0))
+    whose = FaultyClients(clients(5).for_federation(whole.select(range(4))), Fault("vanish", 1, 0))
     em = EM(build(whose.federation), whose, ONE_STEP)
     state, info = em.step(em.init())
     assert info.quarantined

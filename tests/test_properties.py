@@ -28,7 +28,7 @@ from scool_ppl.infer.priors.sbm import SBM
 from scool_ppl.look.likelihoods import CrossLoss, Ignored, Likelihood, ModelMixture
 from scool_ppl.mix.after import MixModels, MixUpdates, normalised
 from scool_ppl.mix.base import Mixing
-from scool_ppl.train.start import Turn
+from scool_ppl.train.start import RoundStart
 
 JUNK = [math.nan, 1e30, -math.inf]
 FEW = settings(max_examples=8, deadline=None, derandomize=True)
@@ -132,7 +132,7 @@ def test_a_table_without_the_absent_and_back(peers: Peers, data: st.DataObject) 
         weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-30)
     peers = peers._replace(looked=None)
     clients: Any = SimpleNamespace(num_clients=size)
-    turn = Turn(clients, {}, {}, peers, weights, {}, True, 1, None, 1, 0, tuple(absent))
+    turn = RoundStart(clients, {}, {}, peers, weights, {}, True, 1, None, 1, 0, tuple(absent))
     left = peers.among(turn.present)
     assert not left.dense(left.mask.double())[absent].any()
     assert not left.dense(left.mask.double())[:, absent].any()

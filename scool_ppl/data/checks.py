@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.errors import InputError
 

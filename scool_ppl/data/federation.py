@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+
 from scool_ppl.base.arguments import check_kind, check_whole, whole
-from scool_ppl.data.reading import SPLITS, fractions, read_items, read_npz, rows_per_client, split_codes
 from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
+from scool_ppl.base.describe import feed
 from scool_ppl.base.files import write_npz
-from scool_ppl.errors import InputError, unknown
 from scool_ppl.data.checks import check
-from scool_ppl.tasks.categorical import Classification
+from scool_ppl.data.reading import SPLITS, fractions, read_items, read_npz, rows_per_client, split_codes
+from scool_ppl.errors import InputError, unknown
 from scool_ppl.tasks.base import Task
+from scool_ppl.tasks.categorical import Classification
 from scool_ppl.tasks.named import read_task, written
 
 
@@ -55,6 +60,19 @@ class Federation:
         check(self)
         object.__setattr__(self, "task", self.task.fitted(self.targets[torch.cat(self.train)]))
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of all that it holds: inputs, targets, who has which rows, names and true groups; computed once.
+
+        Not of `spec`: how it was asked for, e.g. under which path.
+        """
+        found = hashlib.sha256()
+        for field_ in fields(self):
+            if field_.name != "spec":
+                found.update(field_.name.encode())
+                feed(found, getattr(self, field_.name))
+        return found.hexdigest()
+
     @property
     def num_clients(self) -> int:
         return len(self.names)
@@ -78,9 +96,13 @@ class Federation:
         rows = enumerate(self._lists(split))
         return torch.stack([self.task.counts(self.labels(i, own)) for i, own in rows])
 
+    def all_counts(self) -> Tensor:
+        """(K, C) long: `label_counts` of all parts together."""
+        return torch.stack([self.label_counts(split) for split in SPLITS]).sum(0)
+
     def class_mask(self) -> Tensor:
         """(K, C) bool: the classes of each client's task, in any of its parts."""
-        return sum(self.label_counts(split) for split in ("train", "validation", "test")) > 0  # type: ignore[return-value]
+        return self.all_counts() > 0
 
     def classes(self, client: int) -> Tensor:
         """The classes of a client's task, in any of its parts, ascending."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
+
+from scool_ppl.data.federation import Federation
 from scool_ppl.data.recipes.splitting import membership
 from scool_ppl.errors import InputError
-from scool_ppl.data.federation import Federation
+from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.categorical import NextToken
 from scool_ppl.tasks.regression import Regression
-from scool_ppl.tasks.base import Task
-
 
 ALPHABET = " aeioubdgklmnprst"
 """The characters of `text`, by token: a space, 5 vowels, 11 consonants."""

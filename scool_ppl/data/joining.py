@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+
 from scool_ppl.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
 import torch
 from torch import Tensor
-from scool_ppl.errors import InputError, unknown
-from scool_ppl.data.own import READERS, Arrays, Channels, channels_first, held_out, labelled, read_arrays, standardised
+
 from scool_ppl.base.randomness import generator
+from scool_ppl.data.own import READERS, Arrays, Channels, channels_first, held_out, labelled, read_arrays, standardised
+from scool_ppl.errors import InputError, unknown
 
 
 class _Named(NamedTuple):

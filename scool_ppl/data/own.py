@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
+
 from scool_ppl.base.arrays import float_tensor, long_tensor
+from scool_ppl.base.randomness import generator
 from scool_ppl.data.reading import read_npz
 from scool_ppl.data.recipes.splitting import stratified
 from scool_ppl.errors import InputError
-from scool_ppl.base.randomness import generator
-
 
 Channels = tuple[float, ...]
 

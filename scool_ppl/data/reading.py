@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
-
-import os
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
-from scool_ppl.errors import InputError, unknown
-from scool_ppl.base.randomness import generator
 
+from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
+from scool_ppl.base.randomness import generator
+from scool_ppl.errors import InputError, unknown
 
 SPLITS = ("train", "validation", "test")
 

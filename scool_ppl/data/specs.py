@@ -6,18 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
 import torch
+
 from scool_ppl.base.arguments import check_kind, check_whole
-from scool_ppl.data.recipes.splitting import Partition, Pool
-from scool_ppl.errors import InputError, unknown
+from scool_ppl.base.options import accepted, parse_options
+from scool_ppl.base.randomness import generator
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.generated import GENERATED
-from scool_ppl.base.options import accepted, parse_options
+from scool_ppl.data.named import DATASETS, find_reader, load_dataset
 from scool_ppl.data.own import READERS, Arrays
 from scool_ppl.data.recipes import RECIPES
-from scool_ppl.base.randomness import generator
-from scool_ppl.data.named import DATASETS, find_reader, load_dataset
-
+from scool_ppl.data.recipes.splitting import Partition, Pool
+from scool_ppl.errors import InputError, unknown
 
 DEFAULT_FEDERATION = "permuted:digits:clients=20,groups=4,train=50"
 _DEFAULT_RECIPE, _, _DEFAULT_OPTIONS = DEFAULT_FEDERATION.split(":")

@@ -9,26 +9,26 @@ import torch
 from torch import Tensor
 
 from scool_ppl.base.arguments import check_names
-from scool_ppl.em.axes import Axes, Values, entries_of, learned_axes, parameter_axes, site_axes
+from scool_ppl.em.axes import Layout, entries_of, learned_axes, parameter_layouts, site_layouts
 from scool_ppl.errors import ClientError, InputError, RunError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.estep.base import Posterior
 from scool_ppl.infer.priors.base import GraphPrior
 from scool_ppl.look.evidence import Evidence
-from scool_ppl.train.start import Turn
+from scool_ppl.train.start import Remembered, RoundStart
 
 if TYPE_CHECKING:
     from scool_ppl.em.state import EMState
     from scool_ppl.look.evidence import Evidence
-    from scool_ppl.train.contract import Params
-    from scool_ppl.train.start import Turn
+    from scool_ppl.train.questions import Params
+    from scool_ppl.train.start import RoundStart
 
 
 RESTING = "resting"
 """Entry of the memory, (K, M): last weights of pairs that were masked because a client was absent; NaN elsewhere."""
 
 
-def sitting_out(absent: Collection[str] | Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+def absence_reasons(absent: Collection[str] | Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """Names with the reasons why they are absent."""
     check_names("absent", absent)
     reasons = dict(absent) if isinstance(absent, Mapping) else dict.fromkeys(absent, "absent")
@@ -40,7 +40,7 @@ def sitting_out(absent: Collection[str] | Mapping[str, str], names: Sequence[str
     return reasons
 
 
-def joined_by(reasons: dict[str, str], fault: ClientError, names: Sequence[str], round: int) -> dict[str, str]:
+def add_failed(reasons: dict[str, str], fault: ClientError, names: Sequence[str], round: int) -> dict[str, str]:
     """Those absent and those who failed now; a RunError if nobody is left, or a client failed who was not there."""
     fresh = {name: reason for name, reason in fault.reasons.items() if name not in reasons and name in names}
     every = {**reasons, **fresh}
@@ -53,18 +53,18 @@ def joined_by(reasons: dict[str, str], fault: ClientError, names: Sequence[str],
     return every
 
 
-def attended(turn: Turn, rows: bool) -> Turn:
-    """The turn as those present see it: no absent client in the last graph; where `rows` sum to one, they do so again."""
-    if not turn.absent or turn.peers is None or turn.weights is None:
-        return turn
-    peers = turn.peers.among(turn.present)
-    weights = torch.where(peers.mask, turn.weights, torch.zeros_like(turn.weights))
+def among_present(start: RoundStart, rows: bool) -> RoundStart:
+    """The start as those present see it: no absent client in the last graph; where `rows` sum to one, they do so again."""
+    if not start.absent or start.peers is None or start.weights is None:
+        return start
+    peers = start.peers.among(start.present)
+    weights = torch.where(peers.mask, start.weights, torch.zeros_like(start.weights))
     if rows:
         weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-30)
-    return turn._replace(peers=peers, weights=weights)
+    return start._replace(peers=peers, weights=weights)
 
 
-def resting(turn: Turn, evidence: Evidence) -> Tensor:
+def rested_edges(start: RoundStart, evidence: Evidence) -> Remembered:
     """Pairs of `planned` that are masked because a client is absent, with the last weights they had; see RESTING.
 
     A pair that would have been looked at for the first time is not among them: nothing is known of it.
@@ -72,25 +72,25 @@ def resting(turn: Turn, evidence: Evidence) -> Tensor:
     planned = evidence.planned
     masked, last = planned.mask & ~evidence.peers.mask, torch.zeros(planned.mask.shape, dtype=torch.float64)
     known = torch.zeros_like(masked)
-    if turn.peers is not None and turn.weights is not None:
-        last = planned.take(turn.peers.dense(turn.weights.double()))
-        known = planned.take(turn.peers.dense(turn.peers.mask.double())) > 0
+    if start.peers is not None and start.weights is not None:
+        last = planned.take(start.peers.dense(start.weights.double()))
+        known = planned.take(start.peers.dense(start.peers.mask.double())) > 0
     if planned.looked is not None:
         masked &= known | ~planned.looked
-    return last.masked_fill(~masked, torch.nan)
+    return Remembered(last.masked_fill(~masked, torch.nan), (0,) if planned.is_table else (0, 1))
 
 
-def awoken(peers: Peers, weights: Tensor, rest: Tensor | None, rows: bool) -> tuple[Peers, Tensor]:
+def restore_edges(peers: Peers, weights: Tensor, rest: Remembered | None, rows: bool) -> tuple[Peers, Tensor]:
     """The last round's table and graph with the pairs that rested in it; where `rows` sum to one, they still do."""
     if rest is None:
         return peers, weights
-    known = ~rest.isnan()
-    last = rest.nan_to_num(0).to(weights)
+    known = ~rest.value.isnan()
+    last = rest.value.nan_to_num(0).to(weights)
     others = weights * (1 - last.sum(1, keepdim=True)).clamp(min=0) if rows else weights
     return peers._replace(mask=peers.mask | known), torch.where(known, last, others)
 
 
-def held(new: Params, old: Params, entries: Mapping[str, Tensor]) -> Params:
+def keep_entries(new: Params, old: Params, entries: Mapping[str, Tensor]) -> Params:
     """`new` with the old values of some entries: bool masks over the leading axes, by name; what changed shape is new."""
     kept = dict(new)
     for name, mask in entries.items():
@@ -100,21 +100,23 @@ def held(new: Params, old: Params, entries: Mapping[str, Tensor]) -> Params:
     return kept
 
 
-def spared(
-    prior: GraphPrior, state: EMState, turn: Turn, evidence: Evidence, posterior: Posterior, learned: Values
-) -> tuple[Posterior, Values]:
+def restore_absent(
+    prior: GraphPrior, state: EMState, start: RoundStart, evidence: Evidence, posterior: Posterior, learned: Params
+) -> tuple[Posterior, Params]:
     """Posterior and the prior's parameters with what is known of the absent as it was before the round.
 
     The graph stays as it was inferred, in which they have no edges.
     """
-    away = ~turn.present
+    away = ~start.present
     pairs = away[:, None] | evidence.peers.gather(away)
-    sites = site_axes(prior, evidence)
 
-    def entries(axes: dict[str, Axes]) -> Values:
-        return {name: pairs if len(places) == 2 else away for name, places in axes.items() if places}
+    def entries(layouts: dict[str, Layout]) -> dict[str, Tensor]:
+        return {name: pairs if len(axes) == 2 else away for name, (axes, _) in layouts.items() if axes}
 
-    q = held(posterior.q, state.q, entries(parameter_axes(posterior.q, sites)))
-    moments = held(posterior.moments, state.moments, entries(sites)) | {"Y": posterior.moments["Y"]}
+    q = keep_entries(posterior.q, state.q, entries(parameter_layouts(prior, evidence)))
+    moments = keep_entries(posterior.moments, state.moments, entries(site_layouts(prior, evidence)))
     own = {name: entries_of(away, axes) for name, axes in learned_axes(prior).items()}
-    return posterior._replace(q=q, moments=moments), held(learned, state.prior, own)
+    return (
+        posterior._replace(q=q, moments=moments | {"Y": posterior.moments["Y"]}),
+        keep_entries(learned, state.prior, own),
+    )

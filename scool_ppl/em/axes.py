@@ -1,38 +1,58 @@
-"""Seats: which axes of a state's tensors are clients, read off the plates of the prior's program."""
+"""Which axes of a state's tensors are clients: declared by whoever writes them, sites by the plates of the program."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from pyro import poutine
 from torch import Tensor
 
+from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import latent_sites
 from scool_ppl.infer.priors.base import GraphPrior
 from scool_ppl.look.evidence import Evidence
 
-Values = dict[str, Tensor]
-
 Axes = tuple[int, ...]
 
-ENDINGS = ("", "_logits", "_concentration", "_loc", "_scale")
-"""What a guide appends to a site's name for its parameters."""
+
+class Layout(NamedTuple):
+    """axes: which axes are clients, (0,), (0, 1) for pairs, or (). flat: what stands where nothing is known yet."""
+
+    axes: Axes
+    flat: float
 
 
-def site_axes(prior: GraphPrior, evidence: Evidence) -> dict[str, Axes]:
-    """Leading axes of each site: (0,) in the plate of clients, (0, 1) for pairs, () for what all clients share."""
+def site_layouts(prior: GraphPrior, evidence: Evidence) -> dict[str, Layout]:
+    """The layout of each site's moment: (0,) in the plate of clients, (0, 1) for pairs, () for what all clients share.
+
+    Flat is the uniform distribution where the site's values are probabilities, else 0.
+    """
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         trace = poutine.block(poutine.trace(prior).get_trace)(evidence)
-    found = {name: tuple(range(len(site["cond_indep_stack"]))) for name, site in latent_sites(trace)}
-    return {**found, "Y": (0, 1)}
+    found = {}
+    for name, site in latent_sites(trace):
+        shape = site["fn"].event_shape
+        share = 1 / shape[-1] if shape and _is_simplex(site["fn"].support, shape[-1]) else 0.0
+        found[name] = Layout(tuple(range(len(site["cond_indep_stack"]))), share)
+    return {**found, "Y": Layout((0, 1), 0.0)}
 
 
-def parameter_axes(parameters: Iterable[str], sites: dict[str, Axes]) -> dict[str, Axes]:
-    """The same for parameters of q, which bear their site's name."""
-    known = {site.replace(".", "_") + ending: axes for site, axes in sites.items() for ending in ENDINGS}
-    return {name: known[name] for name in parameters if name in known}
+def _is_simplex(support: object, size: int) -> bool:
+    """Are the values of this support the vertices or points of a simplex?"""
+    uniform, double = torch.full((size,), 1 / size), torch.full((size,), 2.0)
+    check = getattr(support, "check", None)
+    return check is not None and bool(torch.as_tensor(check(uniform)).all()) and not bool(check(double).all())
+
+
+def parameter_layouts(prior: GraphPrior, evidence: Evidence) -> dict[str, Layout]:
+    """The layout of each parameter of q; a graph that q is a point mass at is of pairs."""
+    sites = site_layouts(prior, evidence)
+    if type(prior).guide is not GraphPrior.guide:
+        return {"Y": sites["Y"]}  # the parameters of a guide of its own are the prior's
+    parameters = AutoMeanField(prior).parameters_by_site(evidence)
+    return {"Y": sites["Y"], **{name: Layout(sites[site].axes, flat) for name, (site, flat) in parameters.items()}}
 
 
 def learned_axes(prior: GraphPrior) -> dict[str, Axes]:

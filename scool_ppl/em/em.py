@@ -8,19 +8,27 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from scool_ppl.base.arguments import check_kind, check_whole
+from scool_ppl.base.arguments import check_kind
 from scool_ppl.base.codec import Row
-from scool_ppl.base.progress import tracked
 from scool_ppl.base.randomness import generator, key
 from scool_ppl.base.signals import pause
 from scool_ppl.base.threads import threads
 from scool_ppl.data.federation import Federation
-from scool_ppl.em.absence import RESTING, attended, awoken, held, joined_by, resting, sitting_out, spared
+from scool_ppl.em.absence import (
+    RESTING,
+    absence_reasons,
+    add_failed,
+    among_present,
+    keep_entries,
+    rested_edges,
+    restore_absent,
+    restore_edges,
+)
 from scool_ppl.em.model import CooperationModel, Schedule
 from scool_ppl.em.state import EMInfo, EMState, Fit, check_state
 from scool_ppl.errors import ClientError, InputError, original
@@ -28,29 +36,65 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.infer.estep.base import Posterior
 from scool_ppl.infer.priors.base import Joint
-from scool_ppl.look.evidence import Evidence
-from scool_ppl.runs.folder import Run
-from scool_ppl.runs.journal import newest, recording
-from scool_ppl.runs.rows import history_row
-from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Evaluation, Mixture, Params, Trained
-from scool_ppl.train.start import Turn
+from scool_ppl.look.evidence import RoundEvidence
+from scool_ppl.train.contract import AnyClients, Evaluation, Mixture, Trained
+from scool_ppl.train.questions import Params
+from scool_ppl.train.start import Memory, RoundStart
 
-__all__ = ["EM", "CooperationModel", "EMInfo", "EMState", "Fit", "Schedule"]
+if TYPE_CHECKING:
+    from scool_ppl.runs.folder import Run
+
+__all__ = ["EM", "CooperationModel", "EMInfo", "EMState", "Fit", "Look", "Schedule", "Train"]
 
 SMALL = 2**17  # pairs or parameters: below, a second thread is only waited for
 
 
+class Train(NamedTuple):
+    """What came of the verb train; `memory` is what the mixing rule wants remembered."""
+
+    trained: Trained
+    memory: Memory
+
+
+class Look(NamedTuple):
+    """What came of the verb look; `memory` is what policy and likelihood want remembered."""
+
+    evidence: RoundEvidence
+    joint: Joint
+    memory: Memory
+
+
 @dataclass
 class _Clock:
+    """Seconds of each verb; a verb that another one needs meanwhile has its own, and stops the other's."""
+
     seconds: dict[str, float] = field(default_factory=dict)
+    _running: list[str] = field(default_factory=list)
+    _since: float = 0.0
 
     @contextmanager
     def __call__(self, verb: str) -> Iterator[None]:
         pause()
-        begin = time.perf_counter()
-        yield
-        self.seconds[verb] = self.seconds.get(verb, 0.0) + time.perf_counter() - begin
+        with self.counting(verb):
+            yield
+
+    @contextmanager
+    def counting(self, verb: str) -> Iterator[None]:
+        """Time is that of the innermost verb."""
+        self._book()
+        self._running.append(verb)
+        try:
+            yield
+        finally:
+            self._book()
+            self._running.pop()
+
+    def _book(self) -> None:
+        now = time.perf_counter()
+        if self._running:
+            verb = self._running[-1]
+            self.seconds[verb] = self.seconds.get(verb, 0.0) + now - self._since
+        self._since = now
 
 
 class EM:
@@ -61,10 +105,10 @@ class EM:
     """
 
     def __init__(
-        self, model: CooperationModel, clients: Clients, schedule: Schedule | None = None, *, seed: int = 0
+        self, model: CooperationModel, clients: AnyClients, schedule: Schedule | None = None, *, seed: int = 0
     ) -> None:
         check_kind("model", model, CooperationModel, "load_model(name, num_clients) makes one")
-        check_kind("clients", clients, Clients, "Clients(federation) makes them")
+        check_kind("clients", clients, AnyClients, "Clients(federation) makes them")
         check_kind("schedule", schedule or Schedule(), Schedule, "e.g. Schedule(local_epochs=5)")
         key(seed, "EM")  # refuses what is no seed
         if model.prior.num_clients != clients.num_clients:
@@ -78,19 +122,21 @@ class EM:
         self.schedule = schedule or Schedule()
         self.seed = seed
         self.model.prior.prepare(clients, seed)
-        self._prior_start = self.model.prior.double().state()
+        self.prior_start = self.model.prior.double().state()
+        """The prior's parameters before the first round."""
 
     def init(self) -> EMState:
         """The state before the first round; it has a graph already where the prior says what it is to begin with."""
         params = self.clients.init(self.seed)
+        initial = params if "updates" in self.model.needs else {}
         graph = self.model.prior.initial_graph()
         peers = None if graph is None else Peers.everybody(self.clients.num_clients, self.model.prior.includes_self)
         moments = {} if graph is None else {"Y": graph}
-        return EMState(params, params, {}, moments, {}, self._prior_start, peers, {}, 0, self.seed)
+        return EMState(params, initial, {}, moments, {}, self.prior_start, peers, {}, 0, self.seed)
 
     def check(self, state: EMState) -> None:
         """Raises InputError unless the state is of these clients and this model's prior."""
-        check_state(state, self._prior_start, self.clients.num_clients)
+        check_state(state, self.prior_start, self.clients.num_clients)
 
     @torch.enable_grad()
     def step(self, state: EMState, absent: Collection[str] | Mapping[str, str] = ()) -> tuple[EMState, EMInfo]:
@@ -100,57 +146,58 @@ class EM:
         round in which they were absent from the start. A RunError if all fail; the state is as it was.
         """
         self.check(state)
-        clock, away = _Clock(), sitting_out(absent, self.clients.names)
+        clock, away = _Clock(), absence_reasons(absent, self.clients.names)
         while True:
             try:
                 return self._round(state, away, clock)
             except ClientError as fault:
-                away = joined_by(away, fault, self.clients.names, state.round)
+                away = add_failed(away, fault, self.clients.names, state.round)
             except InputError as error:
                 found = original(error)
                 raise found from found.__cause__
 
     def _round(self, state: EMState, away: dict[str, str], clock: _Clock) -> tuple[EMState, EMInfo]:
-        turn = self.turn(state, away)
+        start = self.round_start(state, away)
         with clock("train"):
-            trained = self.train(state, turn)
+            trained, mixing_memory = self.train(state, start)
         with clock("look"):
-            evidence, joint = self.look(turn, trained.params)
+            evidence, joint, look_memory = self.look(start, trained.params, clock)
         with clock("infer"):
             posterior, prior = self.infer(state, evidence, joint)
         with clock("mix"):
             params = self.mix(state, trained.params, posterior, evidence.peers)
-        if turn.absent:
-            posterior, prior = spared(self.model.prior, state, turn, evidence, posterior, prior)
-            params = held(params, state.params, dict.fromkeys(params, ~turn.present))
-            turn.memory[RESTING] = resting(turn, evidence)
+        memory = {**start.memory, **mixing_memory, **look_memory}
+        if start.absent:
+            posterior, prior = restore_absent(self.model.prior, state, start, evidence, posterior, prior)
+            params = keep_entries(params, state.params, dict.fromkeys(params, ~start.present))
+            memory[RESTING] = rested_edges(start, evidence)
         received, sent = self._traffic(posterior.moments["Y"], evidence.peers)
         loss = float(trained.loss.nanmean())
         info = EMInfo(posterior.elbo, loss, trained.params, received, sent, dict(clock.seconds), away)
         state = EMState(
             params=params,
-            start=state.start,
+            initial=state.initial,
             optimizer=trained.optimizer_state,
             moments=posterior.moments,
             q=posterior.q,
             prior=prior,
             peers=evidence.peers,
-            memory=turn.memory,
+            memory=memory,
             round=state.round + 1,
             seed=state.seed,
         )
         return state, info
 
-    def turn(self, state: EMState, absent: Collection[str] = ()) -> Turn:
+    def round_start(self, state: EMState, absent: Collection[str] = ()) -> RoundStart:
         """Where the next round begins, for all clients but the absent."""
         memory, peers, weights = dict(state.memory), state.peers, state.moments.get("Y")
         rest = memory.pop(RESTING, None)
         if peers is not None and weights is not None:
-            peers, weights = awoken(peers, weights, rest, self._rows)
-        return Turn(
+            peers, weights = restore_edges(peers, weights, rest, self._rows)
+        return RoundStart(
             clients=self.clients,
             params=state.params,
-            start=state.start,
+            initial=state.initial,
             peers=peers,
             weights=weights,
             memory=memory,
@@ -166,17 +213,30 @@ class EM:
     def _rows(self) -> bool:
         return self.model.prior.kind == "rows"
 
-    def train(self, state: EMState, turn: Turn) -> Trained:
+    def train(self, state: EMState, start: RoundStart) -> Train:
         """theta^t -> theta^{t+1/2}: local epochs on own data, with what the mixing rule adds to every step."""
-        terms = self.model.mixing.during(attended(turn, self._rows))
-        return turn.train(state.params, state.optimizer, pull=terms.pull, batches=terms.batches)
+        terms = self.model.mixing.during(among_present(start, self._rows))
+        trained = start.train(state.params, state.optimizer, pull=terms.pull, shares=terms.shares)
+        return Train(trained, dict(terms.memory))
 
-    def look(self, turn: Turn, trained: Params) -> tuple[Evidence, Joint]:
-        """The round's candidates and what they show, scored by the likelihood."""
-        evidence = Evidence(turn, trained, self.model.peers(turn))
-        return evidence, Joint(self.model.prior, self.model.likelihood(evidence))
+    def look(self, start: RoundStart, trained: Params, clock: _Clock | None = None) -> Look:
+        """The round's candidates and what they show, got in one exchange and scored by the likelihood.
 
-    def infer(self, state: EMState, evidence: Evidence, joint: Joint) -> tuple[Posterior, dict[str, Tensor]]:
+        Where the likelihood is a function of the graph, clients are asked during infer: `clock` counts that as looking.
+        """
+        model, count = self.model, torch.get_num_threads()
+
+        @contextmanager
+        def asking() -> Iterator[None]:
+            with (clock or _Clock()).counting("look"), threads(count):
+                yield
+
+        evidence = RoundEvidence(start, trained, model.peers(start), model.needs, asking)
+        log_lik = model.likelihood(evidence)
+        memory = {**model.peers.to_remember(start), **model.likelihood.to_remember(evidence, log_lik)}
+        return Look(evidence, Joint(model.prior, log_lik), memory)
+
+    def infer(self, state: EMState, evidence: RoundEvidence, joint: Joint) -> tuple[Posterior, dict[str, Tensor]]:
         """q(Y, Z) and the prior's parameters: Pyro changes the EM's own copy of the prior, the state gets its values."""
         self.model.prior.load_state_dict(state.prior)
         random = generator(state.seed, "infer", state.round)
@@ -192,9 +252,8 @@ class EM:
 
     def _traffic(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Tensor]:
         """Bytes per client: one network for every other client that is looked at or used."""
-        looks = self.model.likelihood.looks or self.model.prior.looks
         moved = peers.mask & (weights > 0)
-        moved = moved | peers.fresh.mask if looks else moved
+        moved = moved | peers.fresh.mask if self.model.needs else moved
         senders = peers.columns().expand_as(moved)
         moved = moved & (senders != torch.arange(len(moved))[:, None])
         sent = torch.bincount(senders[moved], minlength=len(moved))
@@ -229,8 +288,9 @@ class EM:
 
     def resume(self, run: str | os.PathLike[str] | Run) -> EMState:
         """The state at a run's newest intact checkpoint, which must be of this model, these clients and this schedule."""
-        last = newest(self, run)
-        return self.init() if last is None else last.state
+        from scool_ppl.runs.fitting import resume
+
+        return resume(self, run)
 
     def join(
         self,
@@ -274,25 +334,16 @@ class EM:
         The folder gets a checkpoint after every `checkpoint_every` rounds, the last `keep` of them stay. With resume=True
         `rounds` is the total: a run that is in the folder already goes on from its last checkpoint, bit for bit.
         """
-        check_whole("rounds", rounds)
-        for callback in callbacks:
-            check_kind("callback", callback, Callable, "write a function of state, info and row")  # type: ignore[arg-type]
-        options: dict[str, Any] = {"resume": resume, "rounds": rounds, "every": checkpoint_every, "keep": keep}
-        with recording(self, run, state, **options) as journal:
-            state = journal.state
-            total = rounds if resume else state.round + rounds
-            if state.round == total:
-                graph, mixed, trained = journal.outcome()
-            with tracked(total, done=state.round, enabled=progress) as report:
-                while state.round < total:
-                    state, info = self.step(state)
-                    mixed, trained = self.evaluate(state), self.clients.evaluate(info.trained)
-                    graph = self.graph(state, mixed)
-                    federation = self.clients.federation
-                    found = graph.score(federation.truth)
-                    row = history_row(state.round, info, mixed, trained, found, federation.task.score)
-                    report(row)
-                    journal.record(row, graph, state, trained, last=state.round == total)
-                    for callback in callbacks:
-                        callback(state, info, row)
-        return Fit(graph, journal.history, state, mixed, trained)
+        from scool_ppl.runs.fitting import fit
+
+        return fit(
+            self,
+            rounds,
+            state=state,
+            run=run,
+            resume=resume,
+            checkpoint_every=checkpoint_every,
+            keep=keep,
+            progress=progress,
+            callbacks=callbacks,
+        )

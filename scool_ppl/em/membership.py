@@ -9,21 +9,21 @@ from torch import Tensor
 
 from scool_ppl.base.arguments import check_kind, check_names
 from scool_ppl.data.federation import Federation
-from scool_ppl.em.axes import Axes, learned_axes, parameter_axes, site_axes
+from scool_ppl.em.axes import Axes, Layout, learned_axes, parameter_layouts, site_layouts
 from scool_ppl.em.em import EM
 from scool_ppl.em.model import CooperationModel
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.evidence import RoundEvidence
 from scool_ppl.look.peers import JOINED
 from scool_ppl.train.executors.executor import who_started, with_started
+from scool_ppl.train.questions import PairLoss
+from scool_ppl.train.start import Memory, Remembered
 
 Values = dict[str, Tensor]
 Build = Callable[[Federation], CooperationModel]
 STARTS = ("best", "warm-up", "initial", "mean")
-FLAT = {"_concentration": 1.0, "_scale": 0.1}
-"""Where parameters of q begin that do not begin at 0."""
 
 
 def join(em: EM, state: EMState, newcomers: Federation, build: Build, start: str = "best") -> tuple[EM, EMState]:
@@ -55,16 +55,16 @@ def leave(em: EM, state: EMState, names: Collection[str], build: Build) -> tuple
 
 def _rebuilt(em: EM, federation: Federation, build: Build) -> EM:
     check_kind("build", build, Callable, "write lambda federation: load_model(name, federation.num_clients)")  # type: ignore[arg-type]
-    return EM(build(federation), em.clients.on(federation), em.schedule, seed=em.seed)
+    return EM(build(federation), em.clients.for_federation(federation), em.schedule, seed=em.seed)
 
 
-def seated(old: Tensor, fresh: Tensor, axes: Axes, where: Tensor) -> Tensor:
-    """`fresh` with the old entries of those who stay: where (K',) is their old seat, -1 for newcomers."""
+def carried_over(old: Tensor, fresh: Tensor, axes: Axes, where: Tensor) -> Tensor:
+    """`fresh` with the old entries of those who stay: where (K',) is their old place, -1 for newcomers."""
     if not axes:
         return old
     stay = (where >= 0).nonzero().flatten().to(old.device)
     here = where.to(old.device)[stay]
-    own = seated(old.index_select(axes[0], here), fresh.index_select(axes[0], stay), axes[1:], where)
+    own = carried_over(old.index_select(axes[0], here), fresh.index_select(axes[0], stay), axes[1:], where)
     return fresh.to(old).index_copy(axes[0], stay, own)
 
 
@@ -74,15 +74,18 @@ class _Move:
     def __init__(self, em: EM, state: EMState, moved: EM) -> None:
         self.em, self.last, self.moved = em, state, moved
         self.fresh = moved.init()
-        seats = {name: place for place, name in enumerate(em.clients.names)}
-        self.where = torch.tensor([seats.get(name, -1) for name in moved.clients.names])
+        places = {name: place for place, name in enumerate(em.clients.names)}
+        self.where = torch.tensor([places.get(name, -1) for name in moved.clients.names])
         self.size = len(self.where)
-        turn = em.turn(state)  # in which pairs that rested are awake
-        self.peers, self.weights, self.memory = turn.peers, turn.weights, dict(turn.memory)
+        begin = em.round_start(state)  # in which pairs that rested are awake
+        self.peers, self.weights, self.memory = begin.peers, begin.weights, dict(begin.memory)
         self.table, self.reopened = self.peers is not None and self.peers.is_table, False
-        self.sites = (
-            site_axes(em.model.prior, Evidence(turn, state.params, turn.peers)) if turn.peers is not None else {}
-        )
+        self.sites: dict[str, Layout] = {}
+        self.parameters: dict[str, Layout] = {}
+        if self.peers is not None:
+            prior = em.model.prior
+            evidence = RoundEvidence(begin, state.params, self.peers, prior.needs)
+            self.sites, self.parameters = site_layouts(prior, evidence), parameter_layouts(prior, evidence)
 
     def state(self) -> EMState:
         fresh, last = self.fresh, self.last
@@ -92,7 +95,7 @@ class _Move:
         moments = self._moments({name: value for name, value in last.moments.items() if name != "Y"})
         return last._replace(
             params=self._params(last.params, fresh.params),
-            start=self._params(last.start, fresh.start),
+            initial=self._params(last.initial, fresh.initial),
             optimizer=self._optimizer(last.optimizer),
             moments=moments if graph is None else moments | {"Y": graph},
             q=self._q(last.q),
@@ -102,7 +105,7 @@ class _Move:
         )
 
     def _params(self, old: Values, fresh: Values) -> Values:
-        return {name: seated(value, fresh[name], (0,), self.where) for name, value in old.items()}
+        return {name: carried_over(value, fresh[name], (0,), self.where) for name, value in old.items()}
 
     def _optimizer(self, old: Values) -> Values:
         """Buffers of those who stay; newcomers have none yet."""
@@ -119,15 +122,17 @@ class _Move:
             kept = self._table(peers)
             if kept is not None:
                 return kept, weights[self.where]
-            self.reopened, self.memory[JOINED] = True, torch.tensor(self.last.round)
+            self.reopened, self.memory[JOINED] = True, Remembered(torch.tensor(self.last.round), ())
             everybody = Peers.everybody(self.size, self.em.model.prior.includes_self)
-            return everybody, seated(peers.dense(weights), start, (0, 1), self.where)
+            return everybody, carried_over(peers.dense(weights), start, (0, 1), self.where)
         # Where pairs keep what earlier looks have shown, nothing is known of a newcomer's before the first look.
         open_ = Peers.everybody(self.size, self.em.model.prior.includes_self).mask
         unknown_ = open_ if peers.looked is None or first is not None else torch.zeros_like(open_)
-        mask = seated(peers.mask, unknown_, (0, 1), self.where)
-        looked = None if peers.looked is None else seated(peers.looked, torch.zeros_like(open_), (0, 1), self.where)
-        return Peers(mask, None, looked), seated(weights, start, (0, 1), self.where)
+        mask = carried_over(peers.mask, unknown_, (0, 1), self.where)
+        looked = (
+            None if peers.looked is None else carried_over(peers.looked, torch.zeros_like(open_), (0, 1), self.where)
+        )
+        return Peers(mask, None, looked), carried_over(weights, start, (0, 1), self.where)
 
     def _table(self, peers: Peers) -> Peers | None:
         """A table of peers without those who left; None if there are newcomers, or someone would be left without any."""
@@ -144,18 +149,15 @@ class _Move:
 
     def _moments(self, old: Values) -> Values:
         """E_q of sites, uniform for a newcomer where it is a probability."""
-        found = {}
-        for name, value in old.items():
-            soft = value.dim() > 1 and torch.allclose(value.sum(-1), torch.ones((), dtype=value.dtype))
-            found[name] = self._site(value, self.sites.get(name, ()), 1 / value.shape[-1] if soft else 0.0)
+        found = {name: self._site(value, *self.sites.get(name, Layout((), 0.0))) for name, value in old.items()}
         return {name: value for name, value in found.items() if value is not None}
 
     def _q(self, old: Values) -> Values:
         """Parameters of q, flat for a newcomer; a point mass on the graph begins as the prior says."""
-        axes, found = parameter_axes(old, self.sites), {}
+        found = {}
         for name, value in old.items():
-            flat = next((start for ending, start in FLAT.items() if name.endswith(ending)), 0.0)
-            found[name] = self._site(value, axes.get(name, ()), self.fresh.moments.get(name, flat))
+            axes, flat = self.parameters.get(name, Layout((), 0.0))
+            found[name] = self._site(value, axes, self.fresh.moments.get(name, flat))
         return {name: value for name, value in found.items() if value is not None}
 
     def _site(self, old: Tensor, axes: Axes, start: Tensor | float) -> Tensor | None:
@@ -165,7 +167,7 @@ class _Move:
                 return None
             axes = axes[:1]
         sizes = [self.size if axis in axes else length for axis, length in enumerate(old.shape)]
-        return seated(old, torch.as_tensor(start).to(old).expand(sizes), axes, self.where)
+        return carried_over(old, torch.as_tensor(start).to(old).expand(sizes), axes, self.where)
 
     def _prior(self, old: Values) -> Values:
         """What was learned goes along; what was given is the new model's."""
@@ -173,7 +175,7 @@ class _Move:
         axes, parameters = learned_axes(prior), dict(prior.named_parameters())
         for name, value in self.fresh.prior.items():
             if name in axes and name in old:
-                found[name] = seated(old[name], value, axes[name], self.where)
+                found[name] = carried_over(old[name], value, axes[name], self.where)
             elif name in old and old[name].shape == value.shape:
                 found[name] = old[name]
             elif name in parameters:
@@ -185,16 +187,13 @@ class _Move:
                 found[name] = value
         return found
 
-    def _memory(self) -> Values:
-        """Entries of clients (K, ...) or pairs (K, K), NaN where nothing is known; those named global/ are of nobody."""
-        size, found = self.em.clients.num_clients, {}
-        for name, value in self.memory.items():
-            axes = tuple(axis for axis, length in enumerate(value.shape[:2]) if length == size)
-            if name.startswith("global/") or not axes:
-                found[name] = value
-            else:
-                sizes = [self.size if axis in axes else length for axis, length in enumerate(value.shape)]
-                found[name] = seated(value, value.new_full(sizes, torch.nan), axes, self.where)
+    def _memory(self) -> Memory:
+        """What is remembered of those who stay, NaN where nothing is known; what is of nobody stays as it is."""
+        found = {}
+        for name, (value, axes) in self.memory.items():
+            sizes = [self.size if axis in axes else length for axis, length in enumerate(value.shape)]
+            moved = carried_over(value, value.new_full(sizes, torch.nan), axes, self.where) if axes else value
+            found[name] = Remembered(moved, axes)
         return found
 
 
@@ -206,14 +205,14 @@ def _started_newcomers(em: EM, moved: EM, state: EMState, start: str) -> EMState
     if start == "initial":
         return state
     if start == "warm-up":
-        turn = moved.turn(state, absent=em.clients.names)._replace(epochs=moved.schedule.epochs(0), round=-1)
-        trained = turn.train(state.params, state.optimizer)
+        begin = moved.round_start(state, absent=em.clients.names)._replace(epochs=moved.schedule.epochs(0), round=-1)
+        trained = begin.train(state.params, state.optimizer)
         return state._replace(params=trained.params, optimizer=trained.optimizer_state)
     if start == "best":
         mask = torch.zeros(moved.clients.num_clients, len(stay), dtype=torch.bool).index_fill(0, new, True)
         others = Peers(mask, stay.expand(len(mask), -1))
-        probe = moved.clients.probe(state.seed, state.round)
-        loss = moved.clients.cross_loss(state.params, others, probe, model="sender").cpu().nan_to_num(torch.inf)
+        asked = {"loss": PairLoss(state.params, others, "sender")}
+        loss = moved.clients.answer(asked, seed=state.seed, round=state.round)["loss"].nan_to_num(torch.inf)
         donors = stay[loss[new].argmin(1)][:, None]
     else:
         chosen = stay if start == "mean" else torch.tensor([moved.clients.names.index(start)])

@@ -10,6 +10,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.infer.estep.base import EStep
 from scool_ppl.infer.estep.natural import NaturalGradient
 from scool_ppl.infer.priors.base import GraphPrior
+from scool_ppl.look.evidence import Need
 from scool_ppl.look.likelihoods import Likelihood
 from scool_ppl.look.peers import All, PeerPolicy
 from scool_ppl.mix.base import Mixing
@@ -23,6 +24,11 @@ class CooperationModel(NamedTuple):
     mixing: Mixing
     peers: PeerPolicy = All()
     e_step: EStep = NaturalGradient()
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What prior and likelihood read of the evidence; nothing means that candidates' networks are not looked at."""
+        return frozenset(self.prior.needs) | frozenset(self.likelihood.needs)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The data of a run: what a cooperation model is, how long clients train, the state of a round and what is known of it."""
+"""The data of a run: its state between two rounds, what a round did, and what came of all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from scool_ppl.base.codec import Row
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.train.contract import Evaluation, Params
+from scool_ppl.train.contract import Evaluation
+from scool_ppl.train.questions import Params
+from scool_ppl.train.start import Memory
 
 
 class EMState(NamedTuple):
@@ -21,8 +23,8 @@ class EMState(NamedTuple):
 
     params: Params
     """theta^t, name -> (K, ...)."""
-    start: Params
-    """theta^0."""
+    initial: Params
+    """theta^0, where the model needs it, else empty."""
     optimizer: Params
     """Buffers of the clients' optimisers."""
     moments: dict[str, Tensor]
@@ -33,8 +35,8 @@ class EMState(NamedTuple):
     """Parameters of the prior."""
     peers: Peers | None
     """The candidates of the last round."""
-    memory: dict[str, Tensor]
-    """What policies, likelihoods and mixing rules remember."""
+    memory: Memory
+    """What policies, likelihoods and mixing rules wanted remembered."""
     round: int
     seed: int
 

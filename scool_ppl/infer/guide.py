@@ -70,6 +70,16 @@ class AutoMeanField(LocalModule):
         """The name of the one parameter of a Bernoulli, one-hot or Dirichlet factor."""
         return name.replace(".", "_") + ("_concentration" if self._kinds[name] == "dirichlet" else "_logits")
 
+    def parameters_by_site(self, *args: Any, **kwargs: Any) -> dict[str, tuple[str, float]]:
+        """For each parameter its site, and the value at which it says nothing."""
+        self.setup(*args, **kwargs)
+        flat = {"normal": {"_loc": 0.0, "_scale": 0.1}, "dirichlet": {"_concentration": 1.0}}
+        return {
+            name.replace(".", "_") + ending: (name, value)
+            for name, kind in self._kinds.items()
+            for ending, value in flat.get(kind, {"_logits": 0.0}).items()
+        }
+
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Read sites, plates and masks off one run of the model; parameters that fit already are kept."""
         with torch.no_grad(), torch.random.fork_rng(devices=[]):

@@ -1,6 +1,6 @@
 """Look: who is a candidate, what the clients show, and how that scores the graph."""
 
-from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.evidence import Distance, Evidence, Need, RoundEvidence
 from scool_ppl.look.likelihoods import (
     CrossLoss,
     GradientAlignment,
@@ -16,6 +16,7 @@ from scool_ppl.look.peers import All, EpsilonGreedy, PeerPolicy, RandomPairs, To
 __all__ = [
     "All",
     "CrossLoss",
+    "Distance",
     "EpsilonGreedy",
     "Evidence",
     "GradientAlignment",
@@ -24,8 +25,10 @@ __all__ = [
     "MixedValidation",
     "ModelDistance",
     "ModelMixture",
+    "Need",
     "PeerPolicy",
     "RandomPairs",
     "Reference",
+    "RoundEvidence",
     "Top",
 ]

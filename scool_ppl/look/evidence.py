@@ -1,52 +1,68 @@
-"""Evidence: what the clients showed this round, computed on first use and kept for the round."""
+"""Evidence: what a round shows, as plain tensors; asked for in one exchange with the clients, or given by hand."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from scool_ppl.base.arguments import check_kind
-from scool_ppl.errors import InputError
+from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.look.faults import check_table
-from scool_ppl.train.faults import check_networks
+from scool_ppl.look.faults import check_losses, check_table
+from scool_ppl.train.questions import Alignment, LabelEntropy, OwnLoss, PairLoss, Params, Question
+from scool_ppl.train.start import Memory, RoundStart
 
-if TYPE_CHECKING:
-    from scool_ppl.train.batches import Probe
-    from scool_ppl.train.clients import Clients
-    from scool_ppl.train.contract import Params
-    from scool_ppl.train.start import Turn
+
+class Distance(NamedTuple):
+    """A need: |theta_j^{t+1/2} - theta_i| of the sender's trained network from the receiver's, (K, M), float64.
+
+    theta_i is the receiver's network before training, or with `trained` after it.
+    """
+
+    norm: float = 2.0
+    trained: bool = False
+
+
+Need = str | Distance
+NEEDS = (
+    *("loss", "loss_received", "label_entropy", "updates", "validation_before", "validation_received"),
+    *("alignment", "mixed_validation"),
+)
+"""What priors and likelihoods may declare by name, besides a Distance; each is described at the property of `Evidence`."""
 
 
 class Evidence:
-    """Facts about a round, each computed when a prior or a likelihood first asks for it.
+    """What a round shows: candidates, and numbers that the clients gave; plain tensors, computed before anybody looks.
 
-    `planned` are the candidates that the policy chose, `peers` those of them who are `present` (K,). A client whose
-    network or data give no finite number in any pair is a ClientError.
+    A prior or a likelihood declares in `needs` what it reads; what nobody declared is not there. `planned` are the
+    candidates that the policy chose, `peers` those of them who are `present` (K,).
 
-    Made by the driver from the clients, or by hand from known matrices:
-    ``Evidence.given(loss=matrix)`` is enough to run a prior without any client.
+    `Evidence.given(loss=matrix)` is enough to run a prior without any client.
     """
 
-    def __init__(self, turn: Turn, trained: Params, peers: Peers) -> None:
-        self.clients = turn.clients
-        self.before = turn.params
-        self.start = turn.start
-        self.trained = trained
-        self.present = turn.present
-        self.planned = peers
-        self.peers = peers.among(self.present)
-        self.memory = turn.memory
-        self.seed = turn.seed
-        self.round = turn.round
-        self.num_clients = turn.num_clients
+    def __init__(
+        self,
+        peers: Peers,
+        present: Tensor | None = None,
+        *,
+        memory: Memory | None = None,
+        seed: int = 0,
+        round: int = 0,
+    ) -> None:
+        self.num_clients = peers.num_clients
+        self.present = torch.ones(self.num_clients, dtype=torch.bool) if present is None else present
+        self.planned, self.peers = peers, peers.among(self.present)
+        self.memory: Memory = {} if memory is None else memory
+        self.seed, self.round = seed, round
+        self._shown: dict[Need, Any] = {}
 
-    @classmethod
+    @staticmethod
     def given(
-        cls,
         *,
         loss: Tensor,
         loss_received: Tensor | None = None,
@@ -58,18 +74,92 @@ class Evidence:
         round: int = 0,
     ) -> Evidence:
         """Evidence with known losses: `loss` (K, M) of model i on the data of its m-th candidate j."""
-        evidence = cls.__new__(cls)
+        return GivenEvidence(loss, loss_received, peers, chance, label_entropy, includes_self, seed, round)
+
+    def shown(self, need: Need) -> Any:
+        """What was shown for a need; an InputError if nobody declared it."""
+        if need not in self._shown:
+            raise InputError(self._missing(need))
+        return self._shown[need]
+
+    def _missing(self, need: Need) -> str:
+        what = f"'{need}'" if isinstance(need, str) else repr(need)
+        return f"evidence has no {what}, which nobody declared; add it to the `needs` of the prior or likelihood"
+
+    @property
+    def chance(self) -> Tensor:
+        """The loss of a model that knows nothing, log C for C classes."""
+        return self.shown("chance")
+
+    @property
+    def loss(self) -> Tensor:
+        """L_ij: mean loss of the receiver's trained model i on the data of the sender j, (K, M)."""
+        return self.shown("loss")
+
+    @property
+    def loss_received(self) -> Tensor:
+        """L_ji: mean loss of the sender's trained model j on the data of the receiver i, (K, M)."""
+        return self.shown("loss_received")
+
+    @property
+    def label_entropy(self) -> Tensor:
+        """The loss of knowing only how a client's own training targets are distributed, (K,): for labels their entropy."""
+        return self.shown("label_entropy")
+
+    @property
+    def updates(self) -> Params:
+        """theta^{t+1/2} - theta^0, name -> (K, ...): where training has taken each client since the start."""
+        return self.shown("updates")
+
+    @property
+    def validation_before(self) -> Tensor:
+        """V_i(theta_i^t): loss of each client's network before training on its own validation data, (K,)."""
+        return self.shown("validation_before")
+
+    @property
+    def validation_received(self) -> Tensor:
+        """V_i(theta_j^{t+1/2}): loss of the sender's trained network on the receiver's validation data, (K, M)."""
+        return self.shown("validation_received")
+
+    @property
+    def alignment(self) -> Tensor:
+        """<grad f_i(m_ij), grad f_j(m_ij)> of the pairs looked at this round at their midpoints, (K, M); 0 elsewhere."""
+        return self.shown("alignment")
+
+    def distance(self, norm: float = 2.0, *, trained: bool = False) -> Tensor:
+        """|theta_j^{t+1/2} - theta_i| of pairs (K, M), see `Distance`."""
+        return self.shown(Distance(norm, trained))
+
+    def mixed_validation(self, graph: Tensor) -> Tensor:
+        """V_i(theta_i^t + sum_j graph_ij Delta_j), (K,), 0 of the absent, differentiable in the graph (K, M)."""
+        ask: Callable[[Tensor], Tensor] = self.shown("mixed_validation")
+        return ask(graph)
+
+
+class GivenEvidence(Evidence):
+    """Evidence made by hand from known matrices."""
+
+    def __init__(
+        self,
+        loss: Tensor,
+        loss_received: Tensor | None,
+        peers: Peers | None,
+        chance: float | None,
+        label_entropy: Tensor | None,
+        includes_self: bool,
+        seed: int,
+        round: int,
+    ) -> None:
         check_kind("loss", loss, Tensor, "convert by torch.tensor")
         if loss.dim() != 2 or loss.shape[0] == 0 or not loss.is_floating_point():
             raise InputError(
                 f"loss is {loss.dtype} of shape {tuple(loss.shape)}, expected floating-point (clients, candidates)"
             )
-        evidence.num_clients = loss.shape[0]
-        evidence.peers = peers if peers is not None else Peers.everybody(loss.shape[0], includes_self)
-        evidence.planned, evidence.present = evidence.peers, torch.ones(loss.shape[0], dtype=torch.bool)
-        if loss.shape != evidence.peers.mask.shape:
+        peers = peers if peers is not None else Peers.everybody(loss.shape[0], includes_self)
+        super().__init__(peers, seed=seed, round=round)
+        if loss.shape != peers.mask.shape:
             raise InputError(
-                f"loss has shape {tuple(loss.shape)}, expected {tuple(evidence.peers.mask.shape)}: "
+                f"loss has shape {tuple(loss.shape)}, expected {tuple(peers.mask.shape)}: "
                 "one row per receiving client and one column per candidate sender"
             )
         if loss_received is not None and loss_received.shape != loss.shape:
@@ -77,124 +167,142 @@ class Evidence:
                 f"loss_received has shape {tuple(loss_received.shape)}, expected {tuple(loss.shape)}, that of loss: "
                 "the same pairs with the roles of model and data exchanged"
             )
-        evidence.loss = loss
-        if loss_received is None and evidence.peers.is_mutual:
+        self._shown["loss"] = loss
+        if loss_received is None and peers.is_mutual:
             loss_received = loss.T
         if loss_received is not None:
-            evidence.loss_received = loss_received
+            self._shown["loss_received"] = loss_received
         if chance is not None:
-            evidence.chance = torch.as_tensor(chance, dtype=loss.dtype)
+            self._shown["chance"] = torch.as_tensor(chance, dtype=loss.dtype)
         if label_entropy is not None:
             if label_entropy.shape != loss.shape[:1]:
                 raise InputError(f"label_entropy has shape {tuple(label_entropy.shape)}, expected ({len(loss)},)")
-            evidence.label_entropy = label_entropy
-        evidence.seed, evidence.round, evidence.memory = seed, round, {}
-        return evidence
+            self._shown["label_entropy"] = label_entropy
 
-    @cached_property
-    def clients(self) -> Clients:
-        """Those who computed this; evidence that was given has none."""
-        raise InputError(
-            "this evidence was given without clients and misses what was asked of it; pass loss_received= (needed for "
-            "a table of peers or a one-sided mask) or label_entropy= to Evidence.given"
+    def _missing(self, need: Need) -> str:
+        return (
+            f"this evidence was given without clients and has no {need}; pass loss_received= (needed for a table of peers "
+            "or a one-sided mask), chance= or label_entropy= to Evidence.given"
         )
 
-    @cached_property
-    def probe(self) -> Probe:
-        """One fixed batch of training data per client, common to all models."""
-        return self.clients.probe(self.seed, self.round)
+
+class RoundEvidence(Evidence):
+    """Evidence of a round: the networks, and the answers to all that is needed, got in one exchange.
+
+    A client whose network or data give no finite number in any pair is a ClientError. `asking` is entered whenever
+    clients are asked later, by a likelihood that is a function of the graph ("mixed_validation").
+    """
+
+    def __init__(
+        self,
+        start: RoundStart,
+        trained: Params,
+        peers: Peers,
+        needs: Collection[Need] = (),
+        asking: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        super().__init__(peers, start.present, memory=start.memory, seed=start.seed, round=start.round)
+        self.clients, self._asking = start.clients, asking
+        self.before, self.trained = start.params, trained
+        dtype = next(iter(trained.values())).dtype
+        self._shown["chance"] = torch.as_tensor(start.clients.federation.task.chance, dtype=dtype)
+        self._ask(check_needs(needs), start)
+
+    def _ask(self, needs: Collection[Need], start: RoundStart) -> None:
+        fresh = self.peers.fresh
+        questions: dict[str, Question] = {}
+        both = fresh.is_mutual  # then the one matrix of losses is the other transposed
+        if "loss" in needs or (both and "loss_received" in needs):
+            questions["loss"] = PairLoss(self.trained, fresh, "receiver")
+        if "loss_received" in needs and not both:
+            questions["loss_received"] = PairLoss(self.trained, fresh, "sender")
+        if "label_entropy" in needs:
+            questions["label_entropy"] = LabelEntropy()
+        if "validation_before" in needs:
+            questions["validation_before"] = OwnLoss(self.before, "validation")
+        if "validation_received" in needs:
+            questions["validation_received"] = PairLoss(self.trained, fresh, "sender", "validation")
+        if "alignment" in needs:
+            questions["alignment"] = Alignment(self.trained, fresh)
+        answers = self._answers(questions)
+        self._check(questions, answers)
+        if both and "loss" in answers:
+            answers["loss_received"] = answers["loss"].T
+        self._shown.update(answers)
+        if "updates" in needs:
+            self._shown["updates"] = {name: value - start.initial[name] for name, value in self.trained.items()}
+        if "mixed_validation" in needs:
+            self._shown["mixed_validation"] = self._mixed_validation
+        for need in needs:
+            if isinstance(need, Distance):
+                self._shown[need] = self._distance(need)
+
+    def _answers(self, questions: Mapping[str, Question]) -> dict[str, Tensor]:
+        return self.clients.answer(questions, seed=self.seed, round=self.round) if questions else {}
+
+    def _check(self, questions: Mapping[str, Question], answers: Mapping[str, Tensor]) -> None:
+        for name, question in questions.items():
+            if isinstance(question, PairLoss):
+                check_table(answers[name], question.peers, self.clients.names, question.whose)
+            elif isinstance(question, Alignment):
+                check_table(answers[name], question.peers, self.clients.names, "both")
+            elif isinstance(question, OwnLoss):
+                check_losses(answers[name], self.present, self.clients.names)
 
     @cached_property
-    def loss(self) -> Tensor:
-        """L_ij: mean loss of the receiver's trained model i on the data of the sender j, (K, M)."""
-        return self._cross_loss(self.probe, "receiver")
+    def _flat(self) -> Tensor:
+        """The trained networks as rows, (K, P)."""
+        return torch.cat([value.flatten(1) for value in self.trained.values()], 1)
 
-    @cached_property
-    def loss_received(self) -> Tensor:
-        """L_ji: mean loss of the sender's trained model j on the data of the receiver i, (K, M)."""
-        if self.peers.fresh.is_mutual:
-            return self.loss.T
-        return self._cross_loss(self.probe, "sender")
+    def _distance(self, need: Distance) -> Tensor:
+        own = self._flat if need.trained else torch.cat([value.flatten(1) for value in self.before.values()], 1)
+        return self.peers.distance(own, self._flat, need.norm).cpu()
 
-    def _cross_loss(self, probe: Probe, model: Literal["receiver", "sender"]) -> Tensor:
-        loss = self.clients.cross_loss(self.trained, self.peers.fresh, probe, model=model).cpu()
-        check_table(loss, self.peers.fresh, self.clients.names, model)
-        return loss
+    def _mixed_validation(self, graph: Tensor) -> Tensor:
+        if graph.requires_grad and torch.is_grad_enabled():
+            return _Asked.apply(graph, self._mixed_loss, self._asking)
+        with self._asking(), torch.no_grad():
+            return self._mixed_loss(graph)
 
-    @cached_property
-    def chance(self) -> Tensor:
-        """The loss of a model that knows nothing, log C for C classes."""
-        return torch.as_tensor(self.clients.chance_loss, dtype=self.loss.dtype)
-
-    @cached_property
-    def label_entropy(self) -> Tensor:
-        """The loss of knowing only how a client's own training targets are distributed, (K,): for labels their entropy."""
-        federation = self.clients.federation
-        targets = [federation.labels(client, rows) for client, rows in enumerate(federation.train)]
-        return federation.task.marginal(targets, self.loss.dtype)
-
-    @cached_property
-    def updates(self) -> Params:
-        """theta^{t+1/2} - theta^0, name -> (K, ...): where training has taken each client since the start."""
-        return {name: value - self.start[name] for name, value in self.trained.items()}
-
-    @cached_property
-    def validation_probe(self) -> Probe:
-        """One fixed batch of validation data per client."""
-        probe = self.clients.probe(self.seed, self.round, "validation")
-        if not bool(probe.mask.any(1).all()):
-            raise InputError(
-                "a client has no validation images, this model needs them; give the federation validation=0.2"
-            )
-        return probe
-
-    @cached_property
-    def validation_before(self) -> Tensor:
-        """V_i(theta_i^t): loss of each client's network before training on its own validation data, (K,)."""
-        own = Peers(self.present[:, None], torch.arange(self.num_clients)[:, None])
-        loss = self.clients.cross_loss(self.before, own, self.validation_probe).cpu()
-        check_table(loss, own, self.clients.names, "receiver")
-        return loss[:, 0]
-
-    @cached_property
-    def validation_received(self) -> Tensor:
-        """V_i(theta_j^{t+1/2}): loss of the sender's trained network on the receiver's validation data, (K, M)."""
-        return self._cross_loss(self.validation_probe, "sender")
-
-    def distance(self, norm: float = 2.0, *, trained: bool = False) -> Tensor:
-        """|theta_j^{t+1/2} - theta_i| of the sender's trained network from the receiver's, (K, M), float64.
-
-        theta_i is the receiver's network before training, or with `trained` after it.
-        """
-        if not norm > 0:
-            raise InputError(f"norm is {norm}, expected a positive number; 1 and 2 are usual")
-        known = self.__dict__.setdefault("_distances", {})
-        if (norm, trained) not in known:
-            known[norm, trained] = self._distance(norm, self.trained if trained else self.before)
-        distance: Tensor = known[norm, trained]
-        return distance
-
-    def _distance(self, norm: float, receivers: Params) -> Tensor:
-        theirs = torch.cat([value.flatten(1) for value in self.trained.values()], 1)
-        own = torch.cat([value.flatten(1) for value in receivers.values()], 1)
-        return self.peers.distance(own, theirs, norm).cpu()
-
-    @cached_property
-    def alignment(self) -> Tensor:
-        """<grad f_i(m_ij), grad f_j(m_ij)> of the pairs looked at this round at their midpoints, (K, M); 0 elsewhere."""
-        from scool_ppl.look.gradients import midpoint_alignment
-
-        alignment = midpoint_alignment(self.clients, self.trained, self.peers.fresh, self.probe).cpu()
-        check_table(alignment, self.peers.fresh, self.clients.names, "both")
-        return alignment
-
-    def mixed_validation(self, graph: Tensor) -> Tensor:
-        """V_i(theta_i^t + sum_j graph_ij Delta_j), (K,), 0 of the absent, differentiable in the graph (K, M)."""
+    def _mixed_loss(self, graph: Tensor) -> Tensor:
         mixed = {
             name: value + self.peers.combine(graph.to(value.device), self.trained[name] - value)
             for name, value in self.before.items()
         }
-        loss = self.clients.probe_loss(mixed, self.validation_probe).cpu()
+        loss = self._answers({"mixed": OwnLoss(mixed, "validation")})["mixed"]
         if not bool(loss.detach()[self.present].isfinite().all()):
-            check_networks(self.clients, self.trained, self.validation_probe, self.present)
+            with torch.no_grad():
+                own = self._answers({"own": OwnLoss(self.trained, "validation")})["own"]
+            check_losses(own, self.present, self.clients.names)
         return loss.where(self.present, 0)
+
+
+class _Asked(torch.autograd.Function):
+    """A function of the graph that asks clients; both its value and its gradient are computed inside `asking`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, graph: Tensor, ask: Callable[[Tensor], Tensor], asking: Callable[[], AbstractContextManager[Any]]
+    ) -> Tensor:
+        ctx.asking = asking
+        with asking(), torch.enable_grad():
+            ctx.graph = graph.detach().requires_grad_()
+            ctx.answer = ask(ctx.graph)
+        return ctx.answer.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        with ctx.asking():
+            (found,) = torch.autograd.grad(ctx.answer, ctx.graph, gradient, retain_graph=True)
+        return found, None, None
+
+
+def check_needs(needs: Collection[Need]) -> Collection[Need]:
+    """The needs, all of which are known."""
+    for need in needs:
+        if isinstance(need, Distance):
+            if not need.norm > 0:
+                raise InputError(f"norm is {need.norm}, expected a positive number; 1 and 2 are usual")
+        elif need not in NEEDS:
+            raise unknown("need", str(need), NEEDS)
+    return needs

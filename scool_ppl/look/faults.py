@@ -1,4 +1,4 @@
-"""Whose network, or whose data, gives no finite number in any pair."""
+"""Who is at fault when numbers that clients gave are not finite."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from torch import Tensor
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.faults import blame
 
+NETWORK, DATA = "its network's loss is not finite", "every loss on its data is not finite"
+
 
 def check_table(
-    table: Tensor, peers: Peers, names: Sequence[str], model: Literal["receiver", "sender", "both"]
+    table: Tensor, peers: Peers, names: Sequence[str], whose: Literal["receiver", "sender", "both"]
 ) -> None:
     """Raises a ClientError for clients whose network, or else whose data, give no finite entry in any pair (K, M).
 
@@ -24,16 +26,21 @@ def check_table(
     bad = ~table.detach()[rows, columns].isfinite()
     if not bool(bad.any()):
         return
-    networks, data = (senders, rows) if model == "sender" else (rows, senders)
+    networks, data = (senders, rows) if whose == "sender" else (rows, senders)
     broken = _everywhere(networks, bad, len(names))
-    if model == "both":
+    if whose == "both":
         broken &= ~broken[peers.mask.any(1)].all()
     others = ~broken[networks] & ~broken[data]
-    silent = _everywhere(data[others], bad[others], len(names)) if model != "both" else torch.zeros_like(broken)
-    blame(broken, "its network's loss is not finite", silent, "every loss on its data is not finite", names)
+    silent = _everywhere(data[others], bad[others], len(names)) if whose != "both" else torch.zeros_like(broken)
+    blame({NETWORK: broken, DATA: silent}, names)
 
 
 def _everywhere(owner: Tensor, bad: Tensor, size: int) -> Tensor:
     """Owners all of whose pairs are bad, (K,)."""
     total, broken = owner.bincount(minlength=size), owner[bad].bincount(minlength=size)
     return (total > 0) & (total == broken)
+
+
+def check_losses(losses: Tensor, present: Tensor, names: Sequence[str]) -> None:
+    """Raises a ClientError for those present (K,) whose network has no finite loss (K,) on its own data."""
+    blame({NETWORK: ~losses.isfinite() & present}, names)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from scool_ppl.base.arguments import positive
 from scool_ppl.errors import InputError, unknown
-from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.evidence import Distance, Evidence, Need
+from scool_ppl.train.start import Memory, Remembered
 
 Reference = Literal["midpoint", "uniform", "marginal", "none"]
 
@@ -24,31 +25,34 @@ def scored(log_lik: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, finite, torch.zeros_like(finite))
 
 
-class Likelihood(Protocol):
+class Likelihood:
     """Maps evidence to log_lik (K, M), log P(D | Y_ij = 1) - log P(D | Y_ij = 0), or to a function of the graph (K, M)
     that returns log P(D | Y), where that is not a sum over pairs.
-
-    `looks` says whether it needs the candidates' networks at all.
     """
 
     @property
-    def looks(self) -> bool: ...
+    def needs(self) -> Collection[Need]:
+        """What it reads of the evidence; nothing means that the candidates' networks are not looked at."""
+        return ()
 
-    def __call__(self, evidence: Evidence) -> Tensor | Callable[[Tensor], Tensor]: ...
+    def __call__(self, evidence: Evidence) -> Tensor | Callable[[Tensor], Tensor]:
+        raise InputError(f"{type(self).__name__} has no `__call__`; write one that scores the evidence")
+
+    def to_remember(self, evidence: Evidence, log_lik: Tensor | Callable[[Tensor], Tensor]) -> Memory:
+        """What it wants to read next round in `evidence.memory`, given the scores that it returned."""
+        return {}
 
 
 @dataclass(frozen=True)
-class Ignored:
+class Ignored(Likelihood):
     """P(D | theta) does not involve Y (case 1.1): no pair is favoured, the posterior of Y is its prior."""
-
-    looks: ClassVar[bool] = False
 
     def __call__(self, evidence: Evidence) -> Tensor:
         return torch.zeros(evidence.peers.mask.shape)
 
 
 @dataclass(frozen=True)
-class CrossLoss:
+class CrossLoss(Likelihood):
     """P(D | theta, Y) = prod_i P(D_i | theta_i) prod_{j != i} P(D_j | theta_i)^{Y_ij} (case 1.2), against a reference.
 
         log_lik[i, j] = n_eff (R_j - L_ij) / temperature
@@ -59,7 +63,6 @@ class CrossLoss:
     log-likelihood of the paper, under which cooperating never wins. Tasks say what chance and that entropy are to them.
     """
 
-    looks: ClassVar[bool] = True
     n_eff: float = 5.0
     temperature: float = 1.0
     reference: Reference = "midpoint"
@@ -82,6 +85,11 @@ class CrossLoss:
             loss = (loss + evidence.loss_received) / 2
             expected = (expected + reference.unsqueeze(1)) / 2
         return scored(self.n_eff * (expected - loss) / self.temperature, peers.mask)
+
+    @property
+    def needs(self) -> Collection[Need]:
+        received = self.symmetric or self.reference in ("midpoint", "marginal")
+        return ("loss", *["loss_received"] * received, *["label_entropy"] * (self.reference == "marginal"))
 
     def reference_loss(self, evidence: Evidence) -> Tensor:
         """R_j for every client j, (K,)."""
@@ -108,15 +116,15 @@ class CrossLoss:
 
 
 @dataclass(frozen=True)
-class ModelMixture:
+class ModelMixture(Likelihood):
     """P(D_i | z_i = j) = P(D_i | theta_j): log_lik[i, j] = -n_eff L_ji / temperature (FedeRiCo).
 
     L_ji is the mean loss of the *sender's* model on the receiver's data. With `average` beta, log_lik is the moving
-    average of the rounds, (1 - beta) last + beta new, else what the last look said; it is kept in `memory["mixture"]`
+    average of the rounds, (1 - beta) last + beta new, else what the last look said; it is remembered as "mixture"
     (K, K). Pairs never looked at stay masked, and the first look at a pair counts in full.
     """
 
-    looks: ClassVar[bool] = True
+    needs = ("loss_received",)
     n_eff: float = 5.0
     temperature: float = 1.0
     average: float | None = None
@@ -132,23 +140,32 @@ class ModelMixture:
         peers = evidence.peers
         new = scored(-self.n_eff * evidence.loss_received.double() / self.temperature, peers.fresh.mask)
         share = 1.0 if self.average is None else self.average
-        never = torch.full((evidence.num_clients,) * 2, torch.nan, dtype=torch.float64)
-        memory = evidence.memory.get("mixture", never)
-        last = peers.take(memory)
+        last = peers.take(self._last(evidence))
         blended = torch.where(last.isnan(), new, (1 - share) * last + share * new)
         log_lik = torch.where(peers.fresh.mask, blended, last)
-        known = peers.dense(peers.mask.double()) > 0
-        evidence.memory["mixture"] = torch.where(known, peers.dense(log_lik), memory)
         return torch.where(peers.mask, log_lik, torch.zeros_like(log_lik))
+
+    def to_remember(self, evidence: Evidence, log_lik: Tensor | Callable[[Tensor], Tensor]) -> Memory:
+        """The averages of all pairs that were ever looked at."""
+        assert isinstance(log_lik, Tensor)
+        peers = evidence.peers
+        known = peers.dense(peers.mask.double()) > 0
+        return {"mixture": Remembered(torch.where(known, peers.dense(log_lik), self._last(evidence)), (0, 1))}
+
+    def _last(self, evidence: Evidence) -> Tensor:
+        """The averages so far, (K, K), NaN of pairs never looked at."""
+        if "mixture" in evidence.memory:
+            return evidence.memory["mixture"].value
+        return torch.full((evidence.num_clients,) * 2, torch.nan, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
-class GradientAlignment:
+class GradientAlignment(Likelihood):
     """log_lik[i, j] = a_ij / temperature, a_ij = <grad f_i(m_ij), grad f_j(m_ij)> at m_ij = (theta_i + theta_j) / 2
     (CoBo); 0 for pairs that are not looked at this round. f_i is the loss on client i's probe batch.
     """
 
-    looks: ClassVar[bool] = True
+    needs = ("alignment",)
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
@@ -160,12 +177,12 @@ class GradientAlignment:
 
 
 @dataclass(frozen=True)
-class MixedValidation:
+class MixedValidation(Likelihood):
     """log P(D_val | Y) = -n_eff sum_i V_i(theta_i^t + sum_j Y_ij Delta_j), V_i the loss on client i's validation data
     (L2C). Not a sum over pairs: a function of the graph, differentiable.
     """
 
-    looks: ClassVar[bool] = True
+    needs = ("mixed_validation",)
     n_eff: float = 1.0
 
     def __post_init__(self) -> None:
@@ -177,10 +194,10 @@ class MixedValidation:
 
 
 @dataclass(frozen=True)
-class ModelDistance:
+class ModelDistance(Likelihood):
     """log P(theta | Y) = -kappa / 2 sum_ij Y_ij |theta_i - theta_j|^2, in units of the mean squared distance (case 2.1)."""
 
-    looks: ClassVar[bool] = True
+    needs = (Distance(trained=True),)
     kappa: float = 1.0
 
     def __post_init__(self) -> None:

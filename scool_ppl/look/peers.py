@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal
 
 import torch
+from torch import Tensor
 
 from scool_ppl.base.arguments import check_whole, finite, whole
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
+from scool_ppl.train.start import Memory, Remembered, RoundStart
 
-if TYPE_CHECKING:
-    from scool_ppl.train.start import Turn
-
-
-JOINED = "global/joined"
+JOINED = "joined"
 """Entry of the memory: the round, counted from 0, before which clients joined or left so that all are looked at anew."""
 
 
-class PeerPolicy(Protocol):
-    """Chooses the candidates of a round from where it stands; what it must remember goes into `turn.memory`."""
+class PeerPolicy:
+    """Chooses the candidates of a round from where it stands when it begins."""
 
-    def __call__(self, turn: Turn) -> Peers: ...
+    def __call__(self, start: RoundStart) -> Peers:
+        raise InputError(f"{type(self).__name__} has no `__call__`; write one that returns the round's Peers")
+
+    def to_remember(self, start: RoundStart) -> Memory:
+        """What it wants to read next round in `start.memory`."""
+        return {}
 
 
 @dataclass(frozen=True)
-class All:
+class All(PeerPolicy):
     """Everybody looks at everybody, every round."""
 
-    def __call__(self, turn: Turn) -> Peers:
-        return turn.peers if turn.peers is not None else Peers.everybody(turn.num_clients, turn.includes_self)
+    def __call__(self, start: RoundStart) -> Peers:
+        return start.peers if start.peers is not None else Peers.everybody(start.num_clients, start.includes_self)
 
 
 @dataclass(frozen=True)
-class Top:
+class Top(PeerPolicy):
     """Everybody for the first `after` rounds, from then on only the `keep` heaviest senders of each receiver, and the
     receiver itself where it may choose itself. After clients have joined it begins again.
 
@@ -48,15 +51,16 @@ class Top:
         if not whole(self.keep) or not whole(self.after, least=0):
             raise InputError(f"Top(keep={self.keep}, after={self.after}): expected keep >= 1 and after >= 0")
 
-    def __call__(self, turn: Turn) -> Peers:
-        previous = turn.peers
-        if previous is None or turn.weights is None:
-            return Peers.everybody(turn.num_clients, turn.includes_self)
-        kept = self.keep + turn.includes_self
-        since = int(turn.memory.get(JOINED, torch.zeros(())))
-        if turn.round - since < self.after or previous.mask.shape[1] <= kept:
+    def __call__(self, start: RoundStart) -> Peers:
+        previous = start.peers
+        if previous is None or start.weights is None:
+            return Peers.everybody(start.num_clients, start.includes_self)
+        kept = self.keep + start.includes_self
+        joined = start.recall(JOINED)
+        since = 0 if joined is None else int(joined)
+        if start.round - since < self.after or previous.mask.shape[1] <= kept:
             return previous
-        weights = turn.weights.masked_fill(~previous.mask, -torch.inf).masked_fill(previous.own(), torch.inf)
+        weights = start.weights.masked_fill(~previous.mask, -torch.inf).masked_fill(previous.own(), torch.inf)
         ranked = weights.topk(kept, dim=1).indices
         ranked = ranked.sort(dim=1).values
         senders = ranked if previous.senders is None else previous.senders.gather(1, ranked)
@@ -64,10 +68,10 @@ class Top:
 
 
 @dataclass(frozen=True)
-class EpsilonGreedy:
+class EpsilonGreedy(PeerPolicy):
     """Each receiver looks at `count` senders: with probability epsilon each a random one, else the best so far.
 
-    What is best is the affinity, `memory["affinity"]` (K, K), the sum of the graph's weights over the rounds (FedFomo),
+    What is best is the affinity (K, K), the sum of the graph's weights over the rounds (FedFomo),
     or with `accumulate=False` the last weights (FedeRiCo). epsilon falls by `decay` a round. A receiver that may choose
     itself always looks at itself. Pairs looked at in earlier rounds stay in the graph if `remember`.
     """
@@ -85,21 +89,17 @@ class EpsilonGreedy:
                 "expected a count of at least 1, epsilon in [0, 1] and a decay of at least 0"
             )
 
-    def __call__(self, turn: Turn) -> Peers:
-        size = turn.num_clients
+    def __call__(self, start: RoundStart) -> Peers:
+        size = start.num_clients
         candidates = ~torch.eye(size, dtype=torch.bool)
-        affinity = turn.memory.get("affinity", torch.zeros(size, size, dtype=torch.float64)).nan_to_num(0)
-        if turn.weights is not None and turn.peers is not None and turn.round > 0:
-            last = turn.peers.dense(turn.weights.double())
-            affinity = affinity + last if self.accumulate else last
-        turn.memory["affinity"] = affinity
-        random = turn.generator("peers")
+        affinity = self.affinity(start)
+        random = start.generator("peers")
         luck = torch.rand(size, size, generator=random, dtype=torch.float64)
         # Ties, as in the first round, are broken at random.
         best = (affinity + 1e-9 * luck).masked_fill(~candidates, -torch.inf).argsort(1, descending=True)
         chance = torch.rand(size, size, generator=random).masked_fill(~candidates, -1).argsort(1, descending=True)
         count = min(self.count, size - 1)
-        explores = torch.rand(size, count, generator=random) < self.epsilon - self.decay * turn.round
+        explores = torch.rand(size, count, generator=random) < self.epsilon - self.decay * start.round
         looked = torch.zeros(size, size, dtype=torch.bool)
         exploiting = count - explores.sum(1)
         rank = torch.arange(size)
@@ -109,16 +109,28 @@ class EpsilonGreedy:
         free = chance.gather(1, order)
         looked |= torch.zeros_like(looked).scatter_(1, free, rank < explores.sum(1)[:, None])
         looked &= candidates
-        if turn.includes_self:
+        if start.includes_self:
             looked |= torch.eye(size, dtype=torch.bool)
         if not self.remember:
             return Peers(looked)
-        mask = looked if turn.peers is None else looked | turn.peers.mask
+        mask = looked if start.peers is None else looked | start.peers.mask
         return Peers(mask, None, looked)
+
+    def affinity(self, start: RoundStart) -> Tensor:
+        """How much each receiver has got of each sender, (K, K)."""
+        size, last = start.num_clients, start.recall("affinity")
+        affinity = torch.zeros(size, size, dtype=torch.float64) if last is None else last.nan_to_num(0)
+        if start.weights is not None and start.peers is not None and start.round > 0:
+            new = start.peers.dense(start.weights.double())
+            affinity = affinity + new if self.accumulate else new
+        return affinity
+
+    def to_remember(self, start: RoundStart) -> Memory:
+        return {"affinity": Remembered(self.affinity(start), (0, 1))}
 
 
 @dataclass(frozen=True)
-class RandomPairs:
+class RandomPairs(PeerPolicy):
     """Unordered pairs are looked at at random, each with probability 1/K, 1/t, or mixed (CoBo): 1/K in the first
     `warmup` rounds, then 1/t; t counts the rounds from 1. All pairs keep the weight they last had.
     """
@@ -136,8 +148,8 @@ class RandomPairs:
         by_time = self.schedule == "time" or (self.schedule == "mixed" and round >= self.warmup)
         return 1 / (round + 1) if by_time else 1 / num_clients
 
-    def __call__(self, turn: Turn) -> Peers:
-        size = turn.num_clients
-        luck = torch.rand(size, size, generator=turn.generator("peers"), dtype=torch.float64).triu(1)
-        chosen = (luck < self.probability(size, turn.round)) & torch.ones(size, size, dtype=torch.bool).triu(1)
+    def __call__(self, start: RoundStart) -> Peers:
+        size = start.num_clients
+        luck = torch.rand(size, size, generator=start.generator("peers"), dtype=torch.float64).triu(1)
+        chosen = (luck < self.probability(size, start.round)) & torch.ones(size, size, dtype=torch.bool).triu(1)
         return Peers.everybody(size)._replace(looked=chosen | chosen.T)

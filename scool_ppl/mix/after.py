@@ -12,7 +12,7 @@ from scool_ppl.base.arguments import positive
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.mix.base import Mixing
-from scool_ppl.train.contract import Params
+from scool_ppl.train.questions import Params
 
 
 @dataclass(frozen=True)

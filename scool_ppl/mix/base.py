@@ -8,23 +8,27 @@ from typing import NamedTuple
 from torch import Tensor
 
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.batches import Batches
-from scool_ppl.train.contract import Params
 from scool_ppl.train.contract import Pull as Proximal
-from scool_ppl.train.start import Turn
+from scool_ppl.train.contract import Shares
+from scool_ppl.train.questions import Params
+from scool_ppl.train.start import Memory, RoundStart
 
 
 class Terms(NamedTuple):
-    """What a mixing rule adds to local training: a pull on every step, or other batches than the client's own."""
+    """What a mixing rule adds to local training: a pull on every step, or shares in others' data; and what it remembers.
+
+    memory: what the rule wants to read next round in `start.memory`.
+    """
 
     pull: Proximal | None = None
-    batches: Batches | None = None
+    shares: Shares | None = None
+    memory: Memory = {}
 
 
 class Mixing:
     """A rule acts after training (`__call__`), during it (`during`), or both; by default neither does anything."""
 
-    def during(self, turn: Turn) -> Terms:
+    def during(self, start: RoundStart) -> Terms:
         """What is added to local training in the round that begins."""
         return Terms()
 

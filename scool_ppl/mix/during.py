@@ -11,9 +11,9 @@ from scool_ppl.base.arguments import positive
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.mix.base import Mixing, Terms
-from scool_ppl.train.batches import shared
 from scool_ppl.train.contract import Pull as Proximal
-from scool_ppl.train.start import Turn
+from scool_ppl.train.contract import Shares
+from scool_ppl.train.start import RoundStart
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Pull(Mixing):
         if not positive(self.strength):
             raise InputError(f"Pull has strength={self.strength}, expected a positive number")
 
-    def during(self, turn: Turn) -> Terms:
-        if turn.weights is None or turn.peers is None:
+    def during(self, start: RoundStart) -> Terms:
+        if start.weights is None or start.peers is None:
             return Terms()
-        weights = torch.where(turn.peers.mask, turn.weights, torch.zeros_like(turn.weights))
+        weights = torch.where(start.peers.mask, start.weights, torch.zeros_like(start.weights))
         total = weights.sum(1)
         share = weights / total.clamp(min=1e-30)[:, None]
-        centre = {name: turn.peers.combine(share, value) for name, value in turn.params.items()}
+        centre = {name: start.peers.combine(share, value) for name, value in start.params.items()}
         first = next(iter(centre.values()))
         return Terms(pull=Proximal(centre, (self.strength * total).to(first)))
 
@@ -50,13 +50,12 @@ class ShareData(Mixing):
 
     exact: bool = True
 
-    def during(self, turn: Turn) -> Terms:
-        if turn.weights is None or turn.peers is None:
+    def during(self, start: RoundStart) -> Terms:
+        if start.weights is None or start.peers is None:
             return Terms()
-        weights = turn.peers.dense(turn.weights.double()).fill_diagonal_(0)
-        own = torch.ones(turn.num_clients, dtype=torch.float64)
-        sampled = None if self.exact else turn.generator("share")
-        return Terms(batches=shared(turn.batches(), weights, own, sampled))
+        weights = start.peers.dense(start.weights.double()).fill_diagonal_(0)
+        own = torch.ones(start.num_clients, dtype=torch.float64)
+        return Terms(shares=Shares(weights, own, sampled=not self.exact))
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ class ServeUsers(Mixing):
     def predictors(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Peers]:
         return weights, peers
 
-    def during(self, turn: Turn) -> Terms:
-        if turn.weights is None or turn.peers is None:
+    def during(self, start: RoundStart) -> Terms:
+        if start.weights is None or start.peers is None:
             return Terms()
-        weights = turn.peers.dense(turn.weights.double()).T
-        return Terms(batches=shared(turn.batches(), weights.clone().fill_diagonal_(0), weights.diagonal().clone()))
+        weights = start.peers.dense(start.weights.double()).T
+        return Terms(shares=Shares(weights.clone().fill_diagonal_(0), weights.diagonal().clone()))

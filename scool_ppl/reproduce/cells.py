@@ -23,8 +23,7 @@ from scool_ppl.em.state import EMInfo, EMState
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.reproduce.experiment import Cell
 from scool_ppl.runs.rows import number, total_seconds
-from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Evaluation
+from scool_ppl.train.contract import AnyClients, Evaluation
 from scool_ppl.train.hostile import HostileClients
 from scool_ppl.zoo.load import model_path
 
@@ -70,14 +69,14 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
 
 def _em(cell: Cell, federation: Federation, device: str) -> EM:
     settings = replace(cell.settings, device=device)
-    clients = settings.clients(federation)
+    clients: AnyClients = settings.clients(federation)
     if cell.column.attack is not None:
         clients = HostileClients(clients, cell.column.attack, share=cell.column.share, seed=cell.seed)
     model = settings.model(cell.model, federation, **cell.hyperparameters)
     return EM(model, clients, settings.schedule, seed=cell.seed)
 
 
-def _trust(graph: CooperationGraph, clients: Clients) -> Row:
+def _trust(graph: CooperationGraph, clients: AnyClients) -> Row:
     """Mean weight that honest clients give to hostile ones, and to each other; nothing where all are honest."""
     if not isinstance(clients, HostileClients) or bool(clients.honest.all()):
         return {}
@@ -115,7 +114,7 @@ def _predictions(em: EM, state: EMState) -> Row:
     }
 
 
-def _both(mixed: Evaluation, trained: Evaluation, clients: Clients) -> Row:
+def _both(mixed: Evaluation, trained: Evaluation, clients: AnyClients) -> Row:
     """Numbers by client before and after mixing; of honest clients only, where some are hostile."""
     hostile = ~clients.honest if isinstance(clients, HostileClients) else torch.zeros(clients.num_clients).bool()
     return {

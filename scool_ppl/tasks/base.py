@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from scool_ppl.base.arrays import ArrayLike
 from scool_ppl.errors import InputError
-
-if TYPE_CHECKING:
-    from scool_ppl.data.federation import Federation
 
 
 class Task(Protocol):
@@ -57,8 +54,11 @@ class Task(Protocol):
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """How good the prediction is: higher is better, 1 is perfect."""
 
-    def own_outputs(self, federation: Federation) -> Tensor:
-        """(K, width) bool: the outputs among which each client chooses where only its own task is scored."""
+    def own_outputs(self, counts: Tensor) -> Tensor:
+        """(K, width) bool: the outputs among which each client chooses where only its own task is scored.
+
+        counts: how often each client has each value in any of its parts, (K, width), or (K, 0), see `counts`.
+        """
 
     def counts(self, targets: Tensor) -> Tensor:
         """How often each value occurs among the targets, (width,) long; (0,) where targets are no such values."""

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +15,6 @@ from torch import Tensor
 from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import check_finite, check_numbers, check_range
-
-if TYPE_CHECKING:
-    from scool_ppl.data.federation import Federation
 
 
 class _Categorical(ABC):
@@ -94,9 +91,9 @@ class Classification(_Categorical):
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.argmax(-1) == targets
 
-    def own_outputs(self, federation: Federation) -> Tensor:
+    def own_outputs(self, counts: Tensor) -> Tensor:
         """The classes that a client has."""
-        return federation.class_mask()
+        return counts > 0
 
 
 @dataclass(frozen=True)
@@ -142,8 +139,8 @@ class NextToken(_Categorical):
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs.argmax(-1) == targets).to(outputs.dtype).mean(-1)
 
-    def own_outputs(self, federation: Federation) -> Tensor:
-        return torch.ones(federation.num_clients, self.width, dtype=torch.bool)
+    def own_outputs(self, counts: Tensor) -> Tensor:
+        return torch.ones(len(counts), self.width, dtype=torch.bool)
 
 
 def _values(tokens: Tensor) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -13,9 +13,6 @@ from torch import Tensor
 from scool_ppl.base.arrays import ArrayLike, float_tensor
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import check_finite, check_numbers
-
-if TYPE_CHECKING:
-    from scool_ppl.data.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -96,8 +93,8 @@ class Regression:
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return 1 - self._squared_error(outputs, targets) / self.variance
 
-    def own_outputs(self, federation: Federation) -> Tensor:
-        return torch.ones(federation.num_clients, self.width, dtype=torch.bool)
+    def own_outputs(self, counts: Tensor) -> Tensor:
+        return torch.ones(len(counts), self.width, dtype=torch.bool)
 
     def counts(self, targets: Tensor) -> Tensor:
         """Numbers are not counted."""

@@ -1,24 +1,33 @@
 """Train: the contract of clients, and clients in this process."""
 
-from scool_ppl.train.batches import Batches, Probe
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Evaluation, Mixture, Params, Pull, Trained
+from scool_ppl.train.contract import AnyClients, Evaluation, Mixture, Plan, Pull, Shares, Trained, Wrapper
 from scool_ppl.train.hostile import HostileClients
 from scool_ppl.train.networks import NETWORKS, network_for, network_of
-from scool_ppl.train.start import Turn
+from scool_ppl.train.questions import Alignment, LabelEntropy, OwnLoss, PairLoss, Params, Question
+from scool_ppl.train.start import Memory, Remembered, RoundStart
 
 __all__ = [
     "NETWORKS",
-    "Batches",
+    "Alignment",
+    "AnyClients",
     "Clients",
     "Evaluation",
     "HostileClients",
+    "LabelEntropy",
+    "Memory",
     "Mixture",
+    "OwnLoss",
+    "PairLoss",
     "Params",
-    "Probe",
+    "Plan",
     "Pull",
+    "Question",
+    "Remembered",
+    "RoundStart",
+    "Shares",
     "Trained",
-    "Turn",
+    "Wrapper",
     "network_for",
     "network_of",
 ]

@@ -1,35 +1,204 @@
-"""Clients: K networks as stacked tensors; parameters go in and come out, nothing is kept between calls."""
+"""Clients in this process: K networks as stacked tensors and the data that they learn from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+import copy
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from scool_ppl.base.arguments import check_kind, whole
+from scool_ppl.base.describe import described, signature
+from scool_ppl.base.randomness import generator, key, seeded
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.reading import SPLITS
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.batches import Batches, Probe, drawn, labelled, padded
-from scool_ppl.train.contract import Evaluation, Mixture, Params, Pull, Trained
-from scool_ppl.train.executors.executor import mixed
-from scool_ppl.train.executors.loop import Loop
-from scool_ppl.train.executors.stacked import Stacked
-from scool_ppl.train.trainers import EXECUTORS, Trainers
-
-__all__ = ["EXECUTORS", "Batches", "Clients", "Evaluation", "Mixture", "Params", "Probe", "Pull", "Trained"]
-
-_ELEMENTS_AT_ONCE = 2**25  # of the widest layer in one forward pass: some hundred MB
-_SPLITS = ("train", "validation", "test")
+from scool_ppl.train.batches import Batches, Probe, drawn, labelled, padded, shared, shuffled
+from scool_ppl.train.bench import Bench
+from scool_ppl.train.contract import Evaluation, Facts, Mixture, Plan, Pull, Shares, Trained
+from scool_ppl.train.examine import examine
+from scool_ppl.train.executors.choosing import Executors
+from scool_ppl.train.executors.descent import MakeOptimizer
+from scool_ppl.train.gradients import midpoint_alignment
+from scool_ppl.train.networks import network_of
+from scool_ppl.train.questions import Alignment, LabelEntropy, OwnLoss, PairLoss, Params, Question, check_whose
 
 
-class Clients(Trainers):
+class Clients:
     """K networks of one architecture, each with a client's data.
 
     executor: `stacked` (vmap), `loop` (one by one), or `auto`: both are timed once, at the first use, and the faster is
     kept in `executor_name`. The two agree up to rounding; networks with dropout draw different noise in each, so for
     them `auto` does not measure but takes the stack wherever it runs.
     """
+
+    def __init__(
+        self,
+        federation: Federation,
+        network: Callable[[], nn.Module] | None = None,
+        *,
+        optimizer: MakeOptimizer = partial(torch.optim.SGD, lr=0.1, weight_decay=5e-4),
+        batch_size: int = 10,
+        probe_size: int = 100,
+        executor: str = "auto",
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype | None = None,
+        common_start: bool = True,
+    ) -> None:
+        if not whole(batch_size, probe_size):
+            raise InputError(
+                f"batch_size={batch_size}, probe_size={probe_size}: expected whole numbers of at least 1 each"
+            )
+        _check_parts(federation, network, optimizer, device, dtype)
+        self.batch_size, self.probe_size, self.common_start = batch_size, probe_size, common_start
+        self.device, self.optimizer = torch.device(device), optimizer
+        self.network, self._task = network or network_of(federation), federation.task
+        self._dtype = federation.inputs.dtype if dtype is None and federation.inputs.is_floating_point() else dtype
+        self._hold(federation)
+        output_shape = self._task.output_shape(federation.inputs.shape[1:])
+        self._module, random, self._width = examine(self.network, self.inputs[:2], output_shape, self._dtype)
+        self._executors = Executors(self._module, self._task, optimizer, random, executor, self.inputs[:2])
+
+    def _hold(self, federation: Federation) -> None:
+        self.federation, self.names, self.num_clients = federation, tuple(federation.names), federation.num_clients
+        tokens = not federation.inputs.is_floating_point()
+        self.inputs = federation.inputs.to(self.device, None if tokens else self._dtype)
+        self._own = self._task.own_outputs(federation.all_counts()).to(self.device)
+
+    def for_federation(self, federation: Federation) -> Self:
+        """The same networks, optimiser and executor for the clients of another federation, with data of the same kind."""
+        ours, theirs = self.federation.kind, federation.kind
+        if ours != theirs:
+            raise InputError(f"data are {theirs}, the networks are for {ours}; make new Clients")
+        moved = copy.copy(self)
+        moved._executors = copy.copy(self._executors)
+        moved._hold(federation)
+        return moved
+
+    @property
+    def executor_name(self) -> str:
+        """The executor in use; "auto" before the first use."""
+        return self._executors.name
+
+    def use_executor(self, name: str) -> None:
+        """Use the executor that an earlier run chose, instead of measuring: its rounding is that of the run."""
+        self._executors.use(name)
+
+    @property
+    def bytes_per_model(self) -> int:
+        """Size of one client's parameters in bytes."""
+        return sum(leaf.numel() * leaf.element_size() for leaf in self._module.parameters())
+
+    def facts(self) -> Facts:
+        """What the clients are made of: names, behaviour, network, optimiser, sizes of batches, and their data."""
+        return {
+            "number of clients": [str(self.num_clients)],
+            "client": list(self.names),
+            "behaviour of the clients": ["as asked"],
+            "network": signature(dict(self._module.named_parameters())),
+            "optimizer": [described(self.optimizer)],
+            "batch size": [str(self.batch_size)],
+            "probe size": [str(self.probe_size)],
+            "data": [f"SHA-256 {self.federation.fingerprint}"],
+        }
+
+    def init(self, seed: int) -> Params:
+        """theta^0: the same for all clients, or with common_start=False one per client, keyed by its name."""
+        if self.common_start:
+            one = self._fresh(key(seed, "network"))
+            return {name: value.expand(self.num_clients, *value.shape).clone() for name, value in one.items()}
+        each = [self._fresh(key(seed, "network", name)) for name in self.names]
+        return {name: torch.stack([params[name] for params in each]) for name in each[0]}
+
+    def _fresh(self, seed: int) -> Params:
+        with seeded(seed, self.device):
+            module = self.network()
+        return {name: leaf.detach() for name, leaf in module.to(self.device, self._dtype).named_parameters()}
+
+    def train(
+        self,
+        params: Params,
+        optimizer_state: Params | None,
+        plan: Plan,
+        *,
+        pull: Pull | None = None,
+        shares: Shares | None = None,
+    ) -> Trained:
+        """Local training from params on the clients' own images, or on others', too, as `shares` says."""
+        if plan.epochs < 0 or (plan.steps is not None and plan.steps < 1):
+            raise InputError(
+                f"epochs={plan.epochs}, steps={plan.steps}: expected epochs of at least 0, steps of at least 1 or None"
+            )
+        batches = self.batches(plan)
+        if shares is not None:
+            random = generator(plan.seed, "share", plan.round) if shares.sampled else None
+            batches = shared(batches, shares.others, shares.own, random)
+        if plan.absent:
+            batches = batches._replace(weight=batches.weight.index_fill(0, torch.tensor(plan.absent), 0))
+        return self.follow(params, optimizer_state, batches, plan, pull=pull)
+
+    def batches(self, plan: Plan) -> Batches:
+        """Each client's own shuffled batches of a round."""
+        return shuffled(
+            self.federation, self.batch_size, epochs=plan.epochs, steps=plan.steps, seed=plan.seed, round=plan.round
+        )
+
+    def follow(
+        self,
+        params: Params,
+        optimizer_state: Params | None,
+        batches: Batches,
+        plan: Plan,
+        *,
+        pull: Pull | None = None,
+    ) -> Trained:
+        """Training by these batches; the loss is the mean over a client's last epoch."""
+        state = optimizer_state or {}
+        self._check(params)
+        self._executors.choose(batches, partial(self._trial, params))
+        batches = self._placed(batches)
+        seeds = [key(plan.seed, "dropout", plan.round, name) for name in self.names]
+        params, state, losses = self._executors.running.train(params, state, self.inputs, batches, pull, seeds)
+        return Trained(params, state, self._last_epoch(losses, batches).cpu(), batches.active.any(1).cpu())
+
+    def _placed(self, batches: Batches) -> Batches:
+        index, weight, targets = (field.to(self.device) for field in batches)
+        return Batches(index, weight.to(next(self._module.parameters()).dtype), targets)
+
+    def _last_epoch(self, losses: Tensor, batches: Batches) -> Tensor:
+        """Mean loss (K,) over each client's last steps, as many as one pass over its own images takes."""
+        active = batches.active
+        sizes = self.federation.sizes("train").to(losses.device)
+        left = active.flip(1).cumsum(1).flip(1)
+        samples = (batches.weight != 0).sum(-1) * (left <= (sizes / self.batch_size).ceil()[:, None])
+        return (losses * samples).sum(1) / samples.sum(1)
+
+    def _check(self, params: Params) -> None:
+        """Raises InputError unless these are networks of all clients."""
+        expected = {name: (self.num_clients, *leaf.shape) for name, leaf in self._module.named_parameters()}
+        found = {name: tuple(value.shape) for name, value in params.items()}
+        if found != expected:
+            wrong = min(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+            raise InputError(
+                f"parameter '{wrong}' has shape {found.get(wrong)}, expected {expected.get(wrong)}: one row per "
+                "client; take them from init() or train() of the same federation and network"
+            )
+
+    def _trial(self, params: Params) -> tuple[Params, Tensor, Batches, object]:
+        """Two steps, to measure the executors by, and what the faster one depends on besides the network."""
+        shape = (self.num_clients, self.batch_size, *self.inputs.shape[1:])
+        case = (shape, self.inputs.dtype, self.device, self.optimizer)
+        return params, self.inputs, self._placed(self.batches(Plan(epochs=0, steps=2))), case
+
+    def _bench(self, networks: Params) -> Bench:
+        """What answers and evaluations are computed on; networks of all clients, which settles the executor."""
+        self._check(networks)
+        self._executors.choose(None, partial(self._trial, networks))
+        return Bench(self._executors.running, self._task, self.inputs, self._width)
 
     @torch.no_grad()
     def evaluate(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
@@ -40,7 +209,7 @@ class Clients(Trainers):
         index, mask = padded(self._members(split))
         targets, mask = labelled(self.federation, index).to(self.device), mask.to(self.device)
         totals = torch.zeros(3, self.num_clients, device=self.device)
-        for columns, outputs in self._outputs(params, index, mixture):
+        for columns, outputs in self._bench(params).outputs(params, index, mixture):
             theirs = self._own.view(len(outputs), *(1,) * (outputs.dim() - 2), -1)
             own = outputs.masked_fill(~theirs, -torch.inf)
             labels = targets[:, columns]
@@ -53,92 +222,83 @@ class Clients(Trainers):
     def predict(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> tuple[Tensor, Tensor]:
         """Outputs (K, n, ...) of every client's network, or mixture, on its own rows of a split, and mask (K, n)."""
         index, mask = padded(self._members(split))
-        return torch.cat([outputs for _, outputs in self._outputs(params, index, mixture)], 1).cpu(), mask
-
-    def _outputs(self, params: Params, index: Tensor, mixture: Mixture | None) -> Iterator[tuple[slice, Tensor]]:
-        """Outputs for rows (K, n) of the data, some columns at a time."""
-        index, executor = index.to(self.device), self._executor(params, {}, None)
-        for columns in self._chunks(index.shape[1], executor):
-            inputs = self.inputs[index[:, columns]]
-            outputs = executor.forward(params, inputs) if mixture is None else mixed(executor, params, inputs, *mixture)
-            yield columns, outputs
+        found = [outputs for _, outputs in self._bench(params).outputs(params, index, mixture)]
+        return torch.cat(found, 1).cpu(), mask
 
     def _members(self, split: str) -> tuple[Tensor, ...]:
-        if split not in _SPLITS:
-            raise unknown("split", split, _SPLITS)
+        if split not in SPLITS:
+            raise unknown("split", split, SPLITS)
         return getattr(self.federation, split)
-
-    def _chunks(self, length: int, executor: Stacked | Loop, shared: bool = False) -> Iterator[slice]:
-        """Slices of `length` samples per network, so short that the activations of the networks at work fit."""
-        models = self.num_clients if executor is self._stacked else self._loop.workers
-        gathered = 0 if shared else self.num_clients * self.inputs[0].numel()
-        at_once = max(1, _ELEMENTS_AT_ONCE // max(models * self._footprint, gathered))
-        for start in range(0, length, at_once):
-            yield slice(start, start + at_once)
 
     def probe(self, seed: int, round: int, split: str = "train") -> Probe:
         """One fixed batch per client of at most probe_size of its images; all of them if there are no more."""
         self._members(split)
         return drawn(self.federation, split, self.probe_size, seed=seed, round=round)
 
-    @torch.no_grad()
-    def cross_loss(
-        self, params: Params, peers: Peers, probe: Probe, *, model: Literal["receiver", "sender"] = "receiver"
-    ) -> Tensor:
-        """Losses of pairs (K, M), 0 where masked. With j = senders[i, m] and loss[a, b] of model a on client b's probe:
+    def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
+        """The answers to all questions of a round, on the round's probes, which are drawn once."""
+        splits = {question.split for question in questions.values() if not isinstance(question, LabelEntropy)}
+        probes = {split: self.probe(seed, round, split) for split in sorted(splits)}
+        if "validation" in probes and not bool(probes["validation"].mask.any(1).all()):
+            raise InputError(
+                "a client has no validation images, this model needs them; give the federation validation=0.2"
+            )
+        return {name: self._answer(question, probes).cpu() for name, question in questions.items()}
 
-        model="receiver": entry [i, m] = loss[i, j]; model="sender": entry [i, m] = loss[j, i].
-        """
-        if model not in ("receiver", "sender"):
-            raise unknown("model", model, ("receiver", "sender"))
+    def _answer(self, question: Question, probes: Mapping[str, Probe]) -> Tensor:
+        if isinstance(question, PairLoss):
+            return self.pair_loss(question.networks, question.peers, probes[question.split], question.whose)
+        if isinstance(question, OwnLoss):
+            return self.own_loss(question.networks, probes[question.split])
+        if isinstance(question, Alignment):
+            bench = self._bench(question.networks)
+            return midpoint_alignment(bench, question.networks, question.peers, probes[question.split])
+        targets = [self.federation.labels(client, rows) for client, rows in enumerate(self.federation.train)]
+        return self._task.marginal(targets, next(self._module.parameters()).dtype)
+
+    def own_loss(self, networks: Params, probe: Probe) -> Tensor:
+        """Mean loss of each client's network on its own row of a probe, (K,), differentiable in the networks."""
+        return self._bench(networks).own_loss(networks, probe)
+
+    @torch.no_grad()
+    def pair_loss(self, networks: Params, peers: Peers, probe: Probe, whose: str = "receiver") -> Tensor:
+        """Losses of pairs (K, M) on a probe, 0 where masked; see `questions.PairLoss`."""
+        check_whose(whose)
         if peers.num_clients != self.num_clients:
             raise InputError(f"peers are of {peers.num_clients} clients, expected {self.num_clients}: one row for each")
         own = torch.arange(self.num_clients)[:, None].expand_as(peers.mask)
         senders = peers.columns().expand_as(peers.mask).to(own.device).where(peers.mask.cpu(), own)
-        data = senders if model == "receiver" else own
+        data = senders if whose == "receiver" else own
         if bool((~probe.mask.any(1).cpu()[data] & peers.mask.cpu()).any()):
             empty = ", ".join(self.names[i] for i in (~probe.mask.any(1)).nonzero().flatten().tolist())
             raise InputError(
                 f"no images in the probe of: {empty}; expected one at least; probe another split or mask them"
             )
+        bench = self._bench(networks)
         if peers.is_table:
-            losses = self._columns(params, senders.to(self.device), probe, model)
+            losses = bench.column_losses(networks, senders, probe, whose)
         else:
-            losses = self._all_pairs(params, probe)
-            losses = losses if model == "receiver" else losses.T
+            losses = bench.all_losses(networks, probe)
+            losses = losses if whose == "receiver" else losses.T
         return losses.to(peers.mask.device).where(peers.mask, 0)
 
-    def probe_loss(self, params: Params, probe: Probe) -> Tensor:
-        """Mean loss (P,) of networks (P, ...), each on its own row of a probe; differentiable in the parameters."""
-        mask, executor = probe.mask.to(self.device), self._stacked if self.executor_name == "stacked" else self._loop
-        index, targets = probe.index.to(self.device), probe.targets.to(self.device)
-        losses = self._task.losses(executor.forward(params, self.inputs[index]), targets)
-        return (losses * mask).sum(-1) / mask.sum(-1)
 
-    def _all_pairs(self, params: Params, probe: Probe) -> Tensor:
-        """loss[i, j] of every model i on every client j's probe (K, K): each model sees the same pile of images."""
-        mask, executor = probe.mask, self._executor(params, {}, None)
-        index, targets = probe.index[mask].to(self.device), probe.targets[mask].to(self.device)
-        owner = mask.nonzero()[:, 0].to(self.device)
-        totals = next(iter(params.values())).new_zeros(self.num_clients, self.num_clients)
-        for part in self._chunks(len(index), executor, shared=True):
-            outputs = executor.forward(params, self.inputs[index[part]], shared=True)
-            labels = targets[part].expand(self.num_clients, *targets[part].shape)
-            totals.index_add_(1, owner[part], self._task.losses(outputs, labels))
-        return totals / mask.sum(-1).to(self.device)
-
-    def _columns(self, params: Params, senders: Tensor, probe: Probe, model: str) -> Tensor:
-        """The same for a table (K, M), a column at a time: memory stays at one more copy of the parameters."""
-        mask, executor = probe.mask.to(self.device), self._executor(params, {}, None)
-        index, targets = probe.index.to(self.device), probe.targets.to(self.device)
-        columns = []
-        for chosen in senders.T:
-            rows = chosen if model == "receiver" else torch.arange(len(chosen), device=self.device)
-            models = params if model == "receiver" else {name: value[chosen] for name, value in params.items()}
-            total = next(iter(params.values())).new_zeros(len(chosen))
-            for part in self._chunks(index.shape[1], executor):
-                where = rows, part
-                losses = self._task.losses(executor.forward(models, self.inputs[index[where]]), targets[where])
-                total += losses.where(mask[where], 0).sum(-1)
-            columns.append(total / mask[rows].sum(-1))
-        return torch.stack(columns, 1)
+def _check_parts(federation: object, network: object, optimizer: object, device: object, dtype: object) -> None:
+    """Refuses what cannot be a part of clients, before anything is built of it."""
+    check_kind("federation", federation, Federation, "load_federation(spec) makes one")
+    for what, part in (("network", network), ("optimizer", optimizer)):
+        if isinstance(part, nn.Module | torch.optim.Optimizer) or not (callable(part) or part is None):
+            found = repr(part) if isinstance(part, str) else f"a {type(part).__name__}"
+            raise InputError(
+                f"{what} is {found}, expected a function that makes one; write lambda or functools.partial"
+            )
+    if dtype is not None:
+        check_kind("dtype", dtype, torch.dtype, "e.g. torch.float64")
+        if not dtype.is_floating_point:  # type: ignore[attr-defined]
+            raise InputError(f"dtype is {dtype}, expected one of floating-point numbers, e.g. torch.float64")
+    try:
+        torch.empty(0, device=device)  # type: ignore[call-overload]
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise InputError(
+            f"device {device!r} cannot be used ({str(error).split('.')[0]}), expected e.g. 'cpu'"
+        ) from error

@@ -1,15 +1,35 @@
-"""What the rest of the library may ask of clients, wherever they live."""
+"""The contract of clients: what the rest of the library may ask of them, wherever they live."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import copy
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from torch import Tensor
 
+from scool_ppl.data.federation import Federation
 from scool_ppl.graph.candidates import Peers
+from scool_ppl.train.questions import Params, Question
 
-Params = dict[str, Tensor]
-"""Parameters of K networks: name -> (K, *shape)."""
+Mixture = tuple[Tensor, Peers]
+"""Weights (K, M) of candidates, and who these are."""
+
+Facts = dict[str, list[str]]
+"""What clients are made of, as texts by name: a run goes on only with clients of whom all of them are the same."""
+
+
+class Plan(NamedTuple):
+    """One round of local training: so many epochs, or exactly `steps` batches, shuffled by seed and round.
+
+    absent: positions of clients who sit it out; neither their networks nor their optimisers move.
+    """
+
+    epochs: int = 1
+    steps: int | None = None
+    seed: int = 0
+    round: int = 0
+    absent: tuple[int, ...] = ()
 
 
 class Pull(NamedTuple):
@@ -19,8 +39,30 @@ class Pull(NamedTuple):
     strength: Tensor
 
 
-Mixture = tuple[Tensor, Peers]
-"""Weights (K, M) of candidates, and who these are."""
+class Shares(NamedTuple):
+    """Whose data count: client i descends own_i L(D_i; theta_i) + sum_j others_ij L(D_j; theta_i) at every step.
+
+    others: (K, K) with a zero diagonal, own: (K,). With `sampled` one j is drawn for each step with probability
+    others_ij / sum_l others_il, and weighted by that sum.
+    """
+
+    others: Tensor
+    own: Tensor
+    sampled: bool = False
+
+
+class Trained(NamedTuple):
+    """What local training came to.
+
+    params and optimizer_state: name -> (K, ...), e.g. "momentum_buffer/0.weight". While some clients have not moved yet,
+    optimizer_state also has "started" (K,) bool: who has state at all. loss: (K,), of each client's last epoch, nan
+    without images. moved: (K,) bool, who took a step.
+    """
+
+    params: Params
+    optimizer_state: Params
+    loss: Tensor
+    moved: Tensor
 
 
 class Evaluation(NamedTuple):
@@ -34,12 +76,122 @@ class Evaluation(NamedTuple):
     loss: Tensor
 
 
-class Trained(NamedTuple):
-    """params and optimizer_state (name -> (K, ...), e.g. "momentum_buffer/0.weight"); loss (K,), of the last epoch.
+@runtime_checkable
+class AnyClients(Protocol):
+    """Clients in this process, hostile ones, or clients elsewhere: the driver knows no more of them than this.
 
-    While some clients have not moved yet, optimizer_state also has "started" (K,) bool: who has state at all.
+    Networks go in and come out as stacked tensors, nothing is kept between calls. Whoever cannot take part in a round is
+    reported by `errors.ClientError({name: reason})`, from `train` or `answer`; the round begins again without them.
     """
 
-    params: Params
-    optimizer_state: Params
-    loss: Tensor
+    @property
+    def federation(self) -> Federation:
+        """Who has which data."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The clients' names, all different."""
+
+    @property
+    def num_clients(self) -> int: ...
+
+    @property
+    def bytes_per_model(self) -> int:
+        """Size of one network's parameters."""
+
+    @property
+    def executor_name(self) -> str:
+        """How the clients are run: the last bits of a result depend on it."""
+
+    def use_executor(self, name: str) -> None:
+        """Use the executor that an earlier run chose, instead of choosing anew: its rounding is that of the run."""
+
+    def init(self, seed: int) -> Params:
+        """theta^0, name -> (K, ...)."""
+
+    def train(
+        self,
+        params: Params,
+        optimizer_state: Params | None,
+        plan: Plan,
+        *,
+        pull: Pull | None = None,
+        shares: Shares | None = None,
+    ) -> Trained:
+        """Local training from `params`, every client on its own data, or on those of others that `shares` says."""
+
+    def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
+        """The answers to all questions of a round, in one exchange; on probes that seed and round determine."""
+
+    def evaluate(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
+        """Every client's network, or mixture of networks, on its own rows of a split."""
+
+    def predict(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> tuple[Tensor, Tensor]:
+        """Outputs (K, n, ...) of every client's network, or mixture, on its own rows of a split, and mask (K, n)."""
+
+    def facts(self) -> Facts:
+        """What the clients are made of."""
+
+    def for_federation(self, federation: Federation) -> Self:
+        """The same networks, optimiser and behaviour for the clients of another federation, with data of this kind."""
+
+
+class Wrapper:
+    """Clients around others: everything is passed on to `clients`; a subclass changes what it is about."""
+
+    def __init__(self, clients: AnyClients) -> None:
+        self.clients = clients
+
+    @property
+    def federation(self) -> Federation:
+        return self.clients.federation
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.clients.names
+
+    @property
+    def num_clients(self) -> int:
+        return self.clients.num_clients
+
+    @property
+    def bytes_per_model(self) -> int:
+        return self.clients.bytes_per_model
+
+    @property
+    def executor_name(self) -> str:
+        return self.clients.executor_name
+
+    def use_executor(self, name: str) -> None:
+        self.clients.use_executor(name)
+
+    def init(self, seed: int) -> Params:
+        return self.clients.init(seed)
+
+    def train(
+        self,
+        params: Params,
+        optimizer_state: Params | None,
+        plan: Plan,
+        *,
+        pull: Pull | None = None,
+        shares: Shares | None = None,
+    ) -> Trained:
+        return self.clients.train(params, optimizer_state, plan, pull=pull, shares=shares)
+
+    def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
+        return self.clients.answer(questions, seed=seed, round=round)
+
+    def evaluate(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
+        return self.clients.evaluate(params, split, mixture)
+
+    def predict(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> tuple[Tensor, Tensor]:
+        return self.clients.predict(params, split, mixture)
+
+    def facts(self) -> Facts:
+        return self.clients.facts()
+
+    def for_federation(self, federation: Federation) -> Self:
+        moved = copy.copy(self)
+        moved.clients = self.clients.for_federation(federation)
+        return moved

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import replace
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor
@@ -13,15 +12,15 @@ from torch import Tensor
 from scool_ppl.base.randomness import generator
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError, unknown
-from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Params, Trained
+from scool_ppl.train.contract import AnyClients, Facts, Plan, Pull, Shares, Trained, Wrapper
+from scool_ppl.train.questions import Params
 
 Attack = Literal["sign-flip", "scaled", "random", "collude", "label-flip"]
 
 STRENGTHS: dict[Attack, float] = {"sign-flip": 1.0, "scaled": 10.0, "random": 1.0}
 
 
-class HostileClients(Clients):
+class HostileClients(Wrapper):
     """The clients given, a seeded share of whom is hostile: what they have trained is replaced before others see it.
 
     With Delta_i what local training did to hostile client i, mu and sigma mean and standard deviation of the honest
@@ -41,7 +40,7 @@ class HostileClients(Clients):
 
     def __init__(
         self,
-        clients: Clients,
+        clients: AnyClients,
         attack: Attack,
         *,
         share: float = 0.2,
@@ -64,17 +63,13 @@ class HostileClients(Clients):
         honest = torch.tensor([name not in hostile for name in clients.names])
         if not bool(honest.any()):
             raise InputError("all clients are hostile, expected an honest one at least; lower the share")
-        inner = clients.on(_flipped(clients.federation, honest)) if attack == "label-flip" else clients
-        # Whatever kind of Clients these are: they train and hold the data, this object is what EM sees of them.
-        vars(self).update(vars(inner))
-        self.clients, self.honest = inner, honest
-        self.attack, self.seed, self.strength = attack, seed, strength
+        flip = attack == "label-flip"
+        super().__init__(clients.for_federation(_flipped(clients.federation, honest)) if flip else clients)
+        self.honest, self.attack, self.seed, self.strength = honest, attack, seed, strength
 
-    def on(self, federation: Federation) -> Self:
+    def for_federation(self, federation: Federation) -> Self:
         """The same attack among the clients of another federation; newcomers are honest."""
-        moved, hostile = copy.copy(self), self.hostile_names
-        moved._seat(federation)
-        moved.clients = self.clients.on(federation)
+        moved, hostile = super().for_federation(federation), self.hostile_names
         moved.honest = torch.tensor([name not in hostile for name in federation.names])
         return moved
 
@@ -83,24 +78,30 @@ class HostileClients(Clients):
         """Names of the hostile clients."""
         return tuple(name for name, honest in zip(self.names, self.honest.tolist(), strict=True) if not honest)
 
-    @property
-    def behaviour(self) -> str:
-        """The attack and who makes it."""
-        return f"{self.attack} of strength {self.strength}, seed {self.seed}, by {', '.join(self.hostile_names)}"
+    def facts(self) -> Facts:
+        """With the attack and who makes it: a run can only go on under the same attack."""
+        attack = f"{self.attack} of strength {self.strength}, seed {self.seed}, by {', '.join(self.hostile_names)}"
+        return {**super().facts(), "behaviour of the clients": [attack]}
 
-    def train(self, params: Params, optimizer_state: Params | None, **options: Any) -> Trained:
+    def train(
+        self,
+        params: Params,
+        optimizer_state: Params | None,
+        plan: Plan,
+        *,
+        pull: Pull | None = None,
+        shares: Shares | None = None,
+    ) -> Trained:
         """Local training of all, after which the hostile who have moved send something else."""
-        trained = self.clients.train(params, optimizer_state, **options)
-        batches = options.get("batches")
-        moved = torch.ones_like(self.honest) if batches is None else batches.active.any(1).cpu()
-        hostile = (~self.honest & moved).nonzero().flatten()
+        trained = super().train(params, optimizer_state, plan, pull=pull, shares=shares)
+        hostile = (~self.honest & trained.moved).nonzero().flatten()
         if self.attack == "label-flip" or len(hostile) == 0:
             return trained
         updates = {name: trained.params[name] - params[name] for name in params}
         sound = torch.stack([value.reshape(len(value), -1).isfinite().all(1).cpu() for value in updates.values()]).all(
             0
         )
-        sent = self._sent(updates, hostile, self.honest & moved & sound, options["round"])
+        sent = self._sent(updates, hostile, self.honest & trained.moved & sound, plan.round)
         attacked = {
             name: value.index_copy(0, hostile.to(value.device), params[name][hostile] + sent[name].to(value))
             for name, value in trained.params.items()

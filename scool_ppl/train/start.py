@@ -1,38 +1,48 @@
-"""Turn: where a round stands when it begins; what peer policies and mixing rules may look at."""
+"""Where a round stands when it begins: what peer policies and mixing rules may look at."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from scool_ppl.base.randomness import generator
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.batches import Batches
-from scool_ppl.train.contract import Params, Pull
+from scool_ppl.train.contract import AnyClients, Plan, Pull, Shares, Trained
 from scool_ppl.train.faults import check_training
-
-if TYPE_CHECKING:
-    from scool_ppl.train.clients import Clients
-    from scool_ppl.train.contract import Trained
+from scool_ppl.train.questions import Params
 
 
-class Turn(NamedTuple):
-    """The state at the beginning of a round, with a memory that lasts from round to round."""
+class Remembered(NamedTuple):
+    """What a policy, a likelihood or a mixing rule wants to know again next round.
 
-    clients: Clients
+    axes: which axes of `value` are clients: (0,), (0, 1) for a matrix of pairs (K, K, ...), () for none. Entries of whom
+    nothing is known are NaN.
+    """
+
+    value: Tensor
+    axes: tuple[int, ...]
+
+
+Memory = dict[str, Remembered]
+"""By name; whoever writes an entry is the one who reads it."""
+
+
+class RoundStart(NamedTuple):
+    """The state at the beginning of a round; nothing in it is changed by who looks at it."""
+
+    clients: AnyClients
     params: Params
     """theta^t, name -> (K, ...)."""
-    start: Params
-    """theta^0."""
+    initial: Params
+    """theta^0, where the model needs it, else empty."""
     peers: Peers | None
     """The last round's candidates, None before the first."""
     weights: Tensor | None
     """The last round's graph E_q[Y] (K, M); before the first round the prior's, where it has one, else None."""
-    memory: dict[str, Tensor]
-    """What policies, likelihoods and mixing rules remember; this round's own copy, entries may be replaced. An entry is of
-    clients, (K, ...), or pairs, (K, K, ...), NaN where nothing is known; or its name begins with global/."""
+    memory: Memory
+    """What policies, likelihoods and mixing rules returned to be remembered in the rounds before."""
     includes_self: bool
     epochs: int
     steps: int | None
@@ -53,9 +63,14 @@ class Turn(NamedTuple):
         present[list(self.absent)] = False
         return present
 
-    def batches(self) -> Batches:
-        """Every client's own batches of the round's local training."""
-        return self.clients.batches(epochs=self.epochs, steps=self.steps, seed=self.seed, round=self.round)
+    @property
+    def plan(self) -> Plan:
+        """The round's local training."""
+        return Plan(self.epochs, self.steps, self.seed, self.round, self.absent)
+
+    def recall(self, name: str) -> Tensor | None:
+        """What was remembered under a name, None if nothing was."""
+        return self.memory[name].value if name in self.memory else None
 
     def train(
         self,
@@ -63,23 +78,11 @@ class Turn(NamedTuple):
         optimizer: Params | None = None,
         *,
         pull: Pull | None = None,
-        batches: Batches | None = None,
+        shares: Shares | None = None,
     ) -> Trained:
         """Local training, in which the absent do not move; a client whose training broke is a ClientError."""
-        batches = self.batches() if batches is None else batches
-        if self.absent:
-            batches = batches._replace(weight=batches.weight.index_fill(0, torch.tensor(self.absent), 0))
-        trained = self.clients.train(
-            params,
-            optimizer,
-            epochs=self.epochs,
-            steps=self.steps,
-            seed=self.seed,
-            round=self.round,
-            pull=pull,
-            batches=batches,
-        )
-        check_training(trained, batches.active.any(1), self.present, self.clients.names)
+        trained = self.clients.train(params, optimizer, self.plan, pull=pull, shares=shares)
+        check_training(trained, self.present, self.clients.names)
         return trained
 
     def generator(self, *purpose: str | int) -> torch.Generator:

@@ -50,8 +50,8 @@ class _Case:
         self.model: CooperationModel = load_model(model, num_clients, federation=federation)
         em = EM(self.model, Clients(federation), Schedule(warmup_epochs=5))
         state = em.init()
-        turn = em.turn(state)
-        evidence, _ = em.look(turn, em.train(state, turn).params)
+        start = em.round_start(state)
+        evidence = em.look(start, em.train(state, start).trained.params).evidence
         mask = evidence.peers.mask.clone()
         self.masked = (0, int(mask[0].nonzero()[-1])) if mask[0].any() else None
         if self.masked is not None:

@@ -19,6 +19,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.tasks.regression import Regression
 from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Plan
 from scool_ppl.train.networks import Chars, network_for
 from tests.helpers.tasks import clients, federation, integers, shifted
 
@@ -29,7 +30,7 @@ def test_executors_agree(name: str) -> None:
     rate = partial(torch.optim.SGD, lr=0.02, momentum=0.5)
     stacked, loop = (clients(data, executor, optimizer=rate) for executor in ("stacked", "loop"))
     start = shifted(stacked.init(0))
-    results = [whose.train(start, None, epochs=3, seed=0, round=0) for whose in (stacked, loop)]
+    results = [whose.train(start, None, Plan(epochs=3, seed=0, round=0)) for whose in (stacked, loop)]
     for key in start:
         assert not torch.allclose(results[0].params[key], start[key])
         torch.testing.assert_close(results[0].params[key], results[1].params[key], rtol=0, atol=1e-11)
@@ -37,7 +38,7 @@ def test_executors_agree(name: str) -> None:
     assert results[0].loss.dtype == torch.float64
     params, probe, peers = results[0].params, stacked.probe(0, 0), Peers.everybody(4, True)
     table = Peers(torch.ones(4, 2, dtype=torch.bool), torch.tensor([[1, 2], [0, 3], [3, 0], [2, 1]]))
-    losses = [[whose.cross_loss(params, who, probe) for who in (peers, table)] for whose in (stacked, loop)]
+    losses = [[whose.pair_loss(params, who, probe) for who in (peers, table)] for whose in (stacked, loop)]
     for one, other in zip(*losses, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-11)
     torch.testing.assert_close(losses[0][1], losses[0][0].gather(1, table.columns()), rtol=0, atol=1e-11)
@@ -50,8 +51,8 @@ def test_training_and_evaluation_equal_plain_pytorch(name: str) -> None:
     data = federation(name)
     whose = clients(data, optimizer=lambda leaves: torch.optim.SGD(leaves, lr=0.1), batch_size=100)
     start = shifted(whose.init(0))
-    trained, found = whose.train(start, None, epochs=2, seed=0, round=0).params, whose.evaluate(start)
-    loss = whose.cross_loss(start, Peers.everybody(4, True), whose.probe(0, 0))
+    trained, found = whose.train(start, None, Plan(epochs=2, seed=0, round=0)).params, whose.evaluate(start)
+    loss = whose.pair_loss(start, Peers.everybody(4, True), whose.probe(0, 0))
 
     def outputs(client: int, inputs: Tensor) -> Tensor:
         module = whose.network().double()
@@ -160,7 +161,7 @@ def test_a_task_of_ones_own_is_trained_with_its_own_loss(tmp_path: Path) -> None
     data = federation("vectors")
     mine = Federation(**{**vars(data), "task": Laplace(0.7, 3)})
     whose = clients(mine)
-    assert whose.train(whose.init(0), None, epochs=1, seed=0, round=0).loss.isfinite().all()
+    assert whose.train(whose.init(0), None, Plan(epochs=1, seed=0, round=0)).loss.isfinite().all()
     params, rows = whose.init(0), mine.test[0]
     module = whose.network().double()
     module.load_state_dict({key: value[0] for key, value in params.items()})

@@ -9,10 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Literal
+
 import torch
 from torch import Tensor
+
 from scool_ppl.data.recipes.clusters import clusters
-from scool_ppl.data.recipes.splitting import Partition, Pool, check_request, equal_share, exchange, membership, mixed_rows, partitioned, relabellings, whole
+from scool_ppl.data.recipes.splitting import (
+    Partition,
+    Pool,
+    check_request,
+    equal_share,
+    exchange,
+    membership,
+    mixed_rows,
+    partitioned,
+    relabellings,
+    whole,
+)
 from scool_ppl.errors import InputError
 
 

@@ -9,12 +9,21 @@ Members of a group are neighbours.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+
 import torch
 from torch import Tensor
-from scool_ppl.data.recipes.splitting import Partition, Pool, check_request, deal, equal_share, mixed_rows, partitioned, whole
+
+from scool_ppl.data.recipes.splitting import (
+    Partition,
+    Pool,
+    check_request,
+    deal,
+    equal_share,
+    mixed_rows,
+    partitioned,
+    whole,
+)
 from scool_ppl.errors import InputError
-from scool_ppl.data.recipes.by_group import disjoint, grouped, latent, permuted, shuffled_targets
 
 
 def iid(

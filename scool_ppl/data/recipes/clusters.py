@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
+
 import torch
 from torch import Tensor
-from scool_ppl.errors import InputError
 
+from scool_ppl.errors import InputError
 
 _FITTED = 5000
 """Rows that axes and centres are found on: more change neither, and cost minutes."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
 from scool_ppl.errors import InputError
 
 

@@ -21,8 +21,8 @@ from scool_ppl.infer.priors.base import GraphPrior
 from scool_ppl.look.evidence import Evidence
 
 if TYPE_CHECKING:
-    from scool_ppl.train.clients import Clients
-    from scool_ppl.train.contract import Params
+    from scool_ppl.train.contract import AnyClients
+    from scool_ppl.train.questions import Params
 
 
 class FilterEncoder(nn.Module):
@@ -95,7 +95,7 @@ class Attention(GraphPrior):
     """
 
     kind = "rows"
-    looks = True
+    needs = ("updates",)
 
     def __init__(
         self, num_clients: int, *, scale: float = 10.0, soft: bool = False, includes_self: bool = False
@@ -107,7 +107,7 @@ class Attention(GraphPrior):
         self.includes_self = includes_self
         self.encoder: FilterEncoder | None = None
 
-    def prepare(self, clients: Clients, seed: int) -> None:
+    def prepare(self, clients: AnyClients, seed: int) -> None:
         """Create the encoder, for the layers of the clients' networks, unless there is one (a saved one, say)."""
         fan_in = {layer: f.shape[-1] for layer, f in FilterEncoder.filters(clients.init(seed)).items()}
         if self.encoder is None:

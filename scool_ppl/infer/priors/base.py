@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,10 +18,10 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import Kind
 from scool_ppl.infer.distributions import NEVER
 from scool_ppl.infer.guide import AutoMeanField, LocalModule
-from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.evidence import Evidence, Need
 
 if TYPE_CHECKING:
-    from scool_ppl.train.clients import Clients
+    from scool_ppl.train.contract import AnyClients
 
 
 class GraphPrior(LocalModule):
@@ -37,8 +37,8 @@ class GraphPrior(LocalModule):
     """May a row choose its own client?"""
     kind: Kind = "edges"
     """What q(Y) is: independent "edges", one-hot "rows", or a "point" mass."""
-    looks = False
-    """Does the program itself look at the candidates' networks?"""
+    needs: Collection[Need] = ()
+    """What the program reads of the evidence, e.g. {"loss"}; see `look.Evidence`."""
     client_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {}
     """What is learned for each client, and which of its axes are clients, e.g. {"alpha": (0, 1)}: it rests while a client
     is absent, and moves along when clients join or leave."""
@@ -73,7 +73,7 @@ class GraphPrior(LocalModule):
         """
         return []
 
-    def prepare(self, clients: Clients, seed: int) -> None:
+    def prepare(self, clients: AnyClients, seed: int) -> None:
         """Create parameters whose shape depends on the clients' networks; called once, before the first round."""
 
     def initial_graph(self) -> Tensor | None:

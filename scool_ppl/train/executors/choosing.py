@@ -1,25 +1,83 @@
-"""Which executor runs the clients: what an optimiser allows, and what is faster here."""
+"""Which executor runs the clients: what the networks and the optimiser allow, and what is faster here."""
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from scool_ppl.errors import InputError
+from scool_ppl.errors import InputError, unknown
+from scool_ppl.tasks.base import Task
+from scool_ppl.train.batches import Batches
 from scool_ppl.train.executors.descent import MakeOptimizer
+from scool_ppl.train.executors.loop import Loop
+from scool_ppl.train.executors.stacked import Stacked
+from scool_ppl.train.questions import Params
 
+EXECUTORS = ("auto", "stacked", "loop")
 _MEASURED: dict[object, str] = {}
 
 
-class Layout(NamedTuple):
-    """What an optimiser keeps: `counters`, its entries that are one number per tensor; `rowwise`, may it be stacked?"""
+class Executors:
+    """Both executors of a network, and the `name` of the one in use: "auto" until the faster has been found.
 
-    counters: frozenset[str]
-    rowwise: bool
+    A network that cannot be stacked runs in the loop. The two draw different noise, so a `random` network (dropout) is not
+    measured but stacked wherever that runs.
+    """
+
+    def __init__(
+        self, module: nn.Module, task: Task, optimizer: MakeOptimizer, random: bool, requested: str, example: Tensor
+    ) -> None:
+        if requested not in EXECUTORS:
+            raise unknown("executor", requested, EXECUTORS)
+        self.stacked = Stacked(module, task, optimizer, random, example.device)
+        self.loop = Loop(module, task, optimizer, random)
+        self.requested = self.name = requested
+        refusal = self.stacked.refusal(example) if requested != "loop" else None
+        if refusal and requested == "stacked":
+            raise InputError(f"executor='stacked' cannot be used: {refusal}; use executor='loop' or 'auto'")
+        if refusal:
+            warnings.warn(f"{refusal}: clients run one by one", stacklevel=2)
+            self.name = "loop"
+        elif requested == "auto" and random:
+            self.name = "stacked"
+
+    @property
+    def running(self) -> Stacked | Loop:
+        """The one in use; the loop while nobody has chosen."""
+        return self.stacked if self.name == "stacked" else self.loop
+
+    def use(self, name: str) -> None:
+        """Use this one instead of measuring; if another was asked for, it stays, with a warning."""
+        if name not in EXECUTORS:
+            raise unknown("executor", name, EXECUTORS)
+        if self.requested == "auto":
+            self.name = self.name if name == "auto" else name
+        elif name != self.name:
+            warnings.warn(
+                f"the run used the executor '{name}', these clients use '{self.name}': the last bits may differ",
+                stacklevel=2,
+            )
+
+    def choose(self, batches: Batches | None, trial: Callable[[], tuple[Params, Tensor, Batches, object]]) -> None:
+        """Settle what `auto` means: no stack for batches that it cannot do, else whichever is faster on a trial.
+
+        trial: networks, inputs, two steps of batches, and what the answer depends on besides the networks.
+        """
+        if self.requested != "auto":
+            return
+        if self.name == "loop" or (batches is not None and self.stacked.obstacle(batches)):
+            self.name = "loop"
+        if self.name == "auto":
+            networks, inputs, plan, case = trial()
+            runs = [partial(each.train, networks, {}, inputs, plan, None, ()) for each in (self.stacked, self.loop)]
+            module = self.stacked.module
+            whole = (repr(module), type(module), case, torch.get_num_threads())
+            self.name = fastest(whole, {"stacked": runs[0], "loop": runs[1]})
 
 
 def fastest(case: object, candidates: dict[str, Callable[[], object]]) -> str:
@@ -36,31 +94,3 @@ def fastest(case: object, candidates: dict[str, Callable[[], object]]) -> str:
             seconds[name] = time.perf_counter() - start
         _MEASURED[case] = min(seconds, key=lambda name: seconds[name])
     return _MEASURED[case]
-
-
-def optimizer_layout(make: MakeOptimizer, device: torch.device) -> Layout:
-    """What an optimiser keeps and whether it may be stacked: two steps on a stack of two against two steps on each."""
-    values = torch.linspace(-1, 1, 18, device=device).view(2, 3, 3)
-    gradients = torch.arange(36.0, device=device).sin().view(2, 2, 3, 3)
-
-    def after_two(value: Tensor, gradient: Tensor) -> tuple[Tensor, dict[str, Any]]:
-        leaf = value.clone().requires_grad_()
-        optimizer = make([leaf])
-        for step in gradient:
-            leaf.grad = step.clone()
-            optimizer.step()
-        return leaf.detach(), optimizer.state[leaf]
-
-    try:
-        alone = [after_two(values[row], gradients[:, row])[0] for row in range(2)]
-    except (TypeError, ValueError, AttributeError) as problem:
-        raise InputError(
-            f"the optimiser cannot be used: {problem}; expected something like partial(torch.optim.SGD, lr=0.1)"
-        ) from problem
-    try:
-        stacked, state = after_two(values, gradients)
-    except (RuntimeError, ValueError):
-        return Layout(frozenset(), rowwise=False)
-    sizes = {name: torch.as_tensor(entry).dim() for name, entry in state.items() if entry is not None}
-    rowwise = torch.allclose(stacked, torch.stack(alone)) and all(size in (0, 3) for size in sizes.values())
-    return Layout(frozenset(name for name, size in sizes.items() if size == 0), rowwise)

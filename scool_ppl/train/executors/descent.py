@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from scool_ppl.train.batches import Batches
-from scool_ppl.train.contract import Params, Pull
+from scool_ppl.train.contract import Pull
+from scool_ppl.train.questions import Params
 
 if TYPE_CHECKING:
     from scool_ppl.tasks.base import Task

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
-from scool_ppl.train.contract import Params, Pull
+from scool_ppl.train.contract import Pull
+from scool_ppl.train.questions import Params
 
 STARTED = "started"
 
@@ -25,6 +26,10 @@ class Executor(Protocol):
         self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
     ) -> tuple[Params, Params, Tensor]:
         """Parameters and optimiser state after the batches, and losses (K, S); `seeds` feed dropout, one a client."""
+        ...
+
+    def at_once(self, count: int) -> int:
+        """How many of `count` networks are at work at the same time."""
         ...
 
     def forward(self, params: Params, inputs: Tensor, *, shared: bool = False) -> Tensor:

@@ -15,9 +15,10 @@ from scool_ppl.base.randomness import seeded
 from scool_ppl.base.threads import threads
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
-from scool_ppl.train.contract import Params, Pull
+from scool_ppl.train.contract import Pull
 from scool_ppl.train.executors.descent import MakeOptimizer, descend, towards
 from scool_ppl.train.executors.executor import STARTED, is_convolutional, who_started, with_started
+from scool_ppl.train.questions import Params
 
 Result = TypeVar("Result")
 
@@ -80,6 +81,10 @@ class Loop:
 
     def _ready(self, inputs: Tensor) -> Tensor:
         return inputs.contiguous(memory_format=self.format) if inputs.dim() == 4 else inputs
+
+    def at_once(self, count: int) -> int:
+        """One network for each worker."""
+        return self.workers
 
     def forward(self, params: Params, inputs: Tensor, *, shared: bool = False) -> Tensor:
         grad = torch.is_grad_enabled()

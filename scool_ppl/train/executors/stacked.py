@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +17,10 @@ from scool_ppl.base.threads import threads
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
-from scool_ppl.train.contract import Params, Pull
-from scool_ppl.train.executors.choosing import Layout
+from scool_ppl.train.contract import Pull
 from scool_ppl.train.executors.descent import MakeOptimizer, descend, towards
 from scool_ppl.train.executors.executor import STARTED, is_convolutional, who_started, with_started
+from scool_ppl.train.questions import Params
 
 _SMALL = 2**20  # parameters in the stack
 
@@ -27,9 +28,11 @@ _SMALL = 2**20  # parameters in the stack
 class Stacked:
     """All clients at once: `torch.func.vmap` forward, one backward, one `torch.optim` optimiser on the stacks."""
 
-    def __init__(self, module: nn.Module, task: Task, optimizer: MakeOptimizer, layout: Layout, random: bool) -> None:
+    def __init__(
+        self, module: nn.Module, task: Task, optimizer: MakeOptimizer, random: bool, device: torch.device
+    ) -> None:
         self.module, self.task, self.optimizer = copy.deepcopy(module), task, optimizer
-        self.layout, self.random = layout, random
+        self.layout, self.random = optimizer_layout(optimizer, device), random
         self.trainable = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
         self.convolutional = is_convolutional(module)
 
@@ -123,6 +126,10 @@ class Stacked:
 
         return torch.func.vmap(call, in_dims=(0, None if shared else 0), randomness="different")
 
+    def at_once(self, count: int) -> int:
+        """All networks are at work at the same time."""
+        return count
+
     def forward(self, params: Params, inputs: Tensor, *, shared: bool = False) -> Tensor:
         self.module.eval()
         with self._enough_threads(params):
@@ -142,3 +149,38 @@ def _runs(active: Tensor) -> Iterator[tuple[int, int]]:
     changes = (active[:, 1:] != active[:, :-1]).any(0).nonzero().flatten() + 1
     edges = [0, *changes.tolist(), steps]
     yield from pairwise(edges)
+
+
+class Layout(NamedTuple):
+    """What an optimiser keeps: `counters`, its entries that are one number per tensor; `rowwise`, may it be stacked?"""
+
+    counters: frozenset[str]
+    rowwise: bool
+
+
+def optimizer_layout(make: MakeOptimizer, device: torch.device) -> Layout:
+    """What an optimiser keeps and whether it may be stacked: two steps on a stack of two against two steps on each."""
+    values = torch.linspace(-1, 1, 18, device=device).view(2, 3, 3)
+    gradients = torch.arange(36.0, device=device).sin().view(2, 2, 3, 3)
+
+    def after_two(value: Tensor, gradient: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        leaf = value.clone().requires_grad_()
+        optimizer = make([leaf])
+        for step in gradient:
+            leaf.grad = step.clone()
+            optimizer.step()
+        return leaf.detach(), optimizer.state[leaf]
+
+    try:
+        alone = [after_two(values[row], gradients[:, row])[0] for row in range(2)]
+    except (TypeError, ValueError, AttributeError) as problem:
+        raise InputError(
+            f"the optimiser cannot be used: {problem}; expected something like partial(torch.optim.SGD, lr=0.1)"
+        ) from problem
+    try:
+        stacked, state = after_two(values, gradients)
+    except (RuntimeError, ValueError):
+        return Layout(frozenset(), rowwise=False)
+    sizes = {name: torch.as_tensor(entry).dim() for name, entry in state.items() if entry is not None}
+    rowwise = torch.allclose(stacked, torch.stack(alone)) and all(size in (0, 3) for size in sizes.values())
+    return Layout(frozenset(name for name, size in sizes.items() if size == 0), rowwise)

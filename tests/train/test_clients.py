@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import partial
 
 import pytest
 import torch
@@ -16,43 +14,9 @@ from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import padded, shuffled
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Params
+from scool_ppl.train.contract import Params, Plan
 from scool_ppl.train.networks import MLP
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Such small tensors gain nothing from threads, and lose seconds when the cores are shared with other tests."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.01)
-SIZES = (13, 1, 7, 30)
-
-
-def federation(sizes: tuple[int, ...] = SIZES, *, relabel: bool = True, empty_test: int | None = None) -> Federation:
-    """Clients of unequal sizes with 5 features and 3 classes, each client with its own names of the classes."""
-    random = torch.Generator().manual_seed(3)
-    rows = torch.randperm(sum(sizes) + 6 * len(sizes), generator=random)
-    parts = rows.split([*sizes, *[6] * len(sizes)])
-    test = [part if i != empty_test else part[:0] for i, part in enumerate(parts[len(sizes) :])]
-    return Federation(
-        inputs=torch.randn(len(rows), 5, generator=random),
-        targets=torch.randint(3, (len(rows),), generator=random),
-        train=parts[: len(sizes)],
-        validation=tuple(part[:0] for part in test),
-        test=tuple(test),
-        names=tuple(f"client {i}" for i in range(len(sizes))),
-        num_classes=3,
-        relabel=torch.stack([torch.randperm(3, generator=random) for _ in sizes]) if relabel else None,
-    )
-
-
-def clients(data: Federation, executor: str = "stacked", **options: object) -> Clients:
-    return Clients(data, executor=executor, **{"optimizer": SGD, "dtype": torch.float64, "batch_size": 4, **options})  # type: ignore[arg-type]
+from tests.helpers.unequal import SGD, SIZES, assert_same, clients, distinct, federation
 
 
 def module_of(params: Params, client: int) -> nn.Module:
@@ -65,23 +29,12 @@ def own(data: Federation, client: int, index: Tensor) -> tuple[Tensor, Tensor]:
     return data.inputs[index].double(), data.labels(client, index)
 
 
-def distinct(network: Clients) -> Params:
-    """Parameters that differ between clients."""
-    return Clients(network.federation, executor="loop", dtype=torch.float64, common_start=False, batch_size=4).init(5)
-
-
-def assert_same(a: Params, b: Params, tolerance: float = 0.0) -> None:
-    assert a.keys() == b.keys()
-    for name in a:
-        torch.testing.assert_close(a[name], b[name], rtol=0, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
-
-
 @pytest.mark.parametrize("executor", ["stacked", "loop"])
 def test_training_equals_a_loop_in_plain_pytorch(executor: str) -> None:
     data = federation()
     network = clients(data, executor)
     params = network.init(0)
-    trained = network.train(params, None, epochs=3, seed=1, round=2)
+    trained = network.train(params, None, Plan(epochs=3, seed=1, round=2))
     plan = shuffled(data, 4, epochs=3, steps=None, seed=1, round=2)
     for client, size in enumerate(SIZES):
         module = module_of(params, client)
@@ -132,7 +85,7 @@ def test_steps_counts_batches_for_everybody(executor: str) -> None:
     plan = shuffled(data, 4, epochs=1, steps=5, seed=0, round=0)
     assert plan.active.shape == (4, 5)
     assert plan.active.all()
-    one = clients(data, executor).train(clients(data).init(0), None, epochs=1, steps=1, seed=0, round=0)
+    one = clients(data, executor).train(clients(data).init(0), None, Plan(epochs=1, steps=1, seed=0, round=0))
     assert one.loss.isfinite().all()
 
 
@@ -141,14 +94,14 @@ def test_training_leaves_what_it_was_given_and_the_callers_settings_alone() -> N
     for executor in ("stacked", "loop"):
         network = clients(data, executor, network=lambda: nn.Sequential(MLP(5, 3), nn.Dropout(0.5)))
         params = network.init(0)
-        first = network.train(params, None, epochs=1, seed=0, round=0)
+        first = network.train(params, None, Plan(epochs=1, seed=0, round=0))
         copies = [{name: value.clone() for name, value in given.items()} for given in (params, first.optimizer_state)]
         before = torch.get_rng_state()
         with torch.no_grad():
             network.init(1)
-            network.train(params, first.optimizer_state, epochs=1, seed=0, round=1)
+            network.train(params, first.optimizer_state, Plan(epochs=1, seed=0, round=1))
             network.evaluate(params)
-            network.cross_loss(params, Peers.everybody(4), network.probe(0, 0))
+            network.pair_loss(params, Peers.everybody(4), network.probe(0, 0))
             assert not torch.is_grad_enabled()
         assert torch.get_rng_state().equal(before)
         assert_same(params, copies[0])
@@ -161,7 +114,7 @@ def test_the_same_seed_repeats_bit_for_bit_and_another_differs(executor: str) ->
 
     def run(seed: int, round: int = 0) -> Params:
         network = clients(data, executor, dtype=torch.float32)
-        return network.train(network.init(0), None, epochs=2, seed=seed, round=round).params
+        return network.train(network.init(0), None, Plan(epochs=2, seed=seed, round=round)).params
 
     assert_same(run(0), run(0))
     assert not run(0)["1.weight"].equal(run(1)["1.weight"])
@@ -174,8 +127,8 @@ def test_permuting_clients_permutes_everything(executor: str) -> None:
     here, there = clients(data, executor, common_start=False), clients(data.select(order), executor, common_start=False)
     start = here.init(0)
     assert_same(there.init(0), {name: value[order] for name, value in start.items()})
-    a = here.train(start, None, epochs=2, seed=0, round=0)
-    b = there.train(there.init(0), None, epochs=2, seed=0, round=0)
+    a = here.train(start, None, Plan(epochs=2, seed=0, round=0))
+    b = there.train(there.init(0), None, Plan(epochs=2, seed=0, round=0))
     assert_same(b.params, {name: value[order] for name, value in a.params.items()}, 1e-12)
     torch.testing.assert_close(b.loss, a.loss[order], rtol=0, atol=1e-12)
     torch.testing.assert_close(there.evaluate(b.params).loss, here.evaluate(a.params).loss[order], rtol=0, atol=1e-12)
@@ -226,22 +179,22 @@ def double_loop(network: Clients, params: Params) -> Tensor:
 @pytest.mark.parametrize("executor", ["stacked", "loop"])
 @pytest.mark.parametrize("at_once", [2**25, 1000])
 def test_cross_loss_equals_a_double_loop(executor: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scool_ppl.train.clients._ELEMENTS_AT_ONCE", at_once)
+    monkeypatch.setattr("scool_ppl.train.bench._ELEMENTS_AT_ONCE", at_once)
     network = clients(federation(), executor, probe_size=10)
     params, probe = distinct(network), network.probe(0, 0)
     loss = double_loop(network, params)
     everybody = Peers.everybody(4, includes_self=True)
-    torch.testing.assert_close(network.cross_loss(params, everybody, probe), loss)
-    torch.testing.assert_close(network.cross_loss(params, everybody, probe, model="sender"), loss.T)
-    others = network.cross_loss(params, Peers.everybody(4), probe)
+    torch.testing.assert_close(network.pair_loss(params, everybody, probe), loss)
+    torch.testing.assert_close(network.pair_loss(params, everybody, probe, whose="sender"), loss.T)
+    others = network.pair_loss(params, Peers.everybody(4), probe)
     torch.testing.assert_close(others, loss.clone().fill_diagonal_(0))
 
     table = Peers(torch.tensor([[1, 1], [1, 0], [1, 1], [0, 1]]).bool(), torch.tensor([[1, 3], [2, 0], [3, 0], [1, 2]]))
     rows = torch.arange(4)[:, None]
     expected = loss[rows, table.senders].where(table.mask, 0)
-    torch.testing.assert_close(network.cross_loss(params, table, probe), expected)
+    torch.testing.assert_close(network.pair_loss(params, table, probe), expected)
     expected = loss[table.senders, rows].where(table.mask, 0)
-    torch.testing.assert_close(network.cross_loss(params, table, probe, model="sender"), expected)
+    torch.testing.assert_close(network.pair_loss(params, table, probe, whose="sender"), expected)
 
 
 @pytest.mark.parametrize("model", ["receiver", "sender"])
@@ -251,21 +204,21 @@ def test_masked_pairs_are_never_computed(model: str) -> None:
     broken = {name: value.index_fill(0, torch.tensor([1]), torch.nan) for name, value in params.items()}
     senders = torch.tensor([[2, 1], [0, 0], [3, 99], [2, 1]])
     mask = torch.tensor([[True, False], [False, False], [True, False], [True, False]])
-    losses = network.cross_loss(broken, Peers(mask, senders), probe, model=model)  # type: ignore[arg-type]
+    losses = network.pair_loss(broken, Peers(mask, senders), probe, whose=model)  # type: ignore[arg-type]
     assert losses.isfinite().all()
     assert losses[~mask].eq(0).all()
     everybody = Peers.everybody(4)
     everybody.mask[1], everybody.mask[:, 1] = False, False
-    assert network.cross_loss(broken, everybody, probe, model=model).isfinite().all()  # type: ignore[arg-type]
+    assert network.pair_loss(broken, everybody, probe, whose=model).isfinite().all()  # type: ignore[arg-type]
 
 
 def test_an_empty_probe_is_refused_unless_masked() -> None:
     network = clients(federation(empty_test=2))
     params, probe, peers = network.init(0), network.probe(0, 0, "test"), Peers.everybody(4)
     with pytest.raises(InputError, match="no images in the probe of: client 2"):
-        network.cross_loss(params, peers, probe)
+        network.pair_loss(params, peers, probe)
     peers.mask[:, 2] = False
-    assert network.cross_loss(params, peers, probe).isfinite().all()
+    assert network.pair_loss(params, peers, probe).isfinite().all()
 
 
 def test_a_probe_is_fixed_distinct_and_all_of_a_small_client() -> None:
@@ -285,26 +238,25 @@ def test_a_probe_is_fixed_distinct_and_all_of_a_small_client() -> None:
 @pytest.mark.parametrize("executor", ["stacked", "loop", "auto"])
 def test_one_client_works(executor: str) -> None:
     network = clients(federation((9,)), executor)
-    trained = network.train(network.init(0), None, epochs=2, seed=0, round=0)
+    trained = network.train(network.init(0), None, Plan(epochs=2, seed=0, round=0))
     assert trained.loss.shape == (1,)
     assert network.evaluate(trained.params).accuracy.isfinite().all()
-    losses = network.cross_loss(trained.params, Peers.everybody(1), network.probe(0, 0))
+    losses = network.pair_loss(trained.params, Peers.everybody(1), network.probe(0, 0))
     assert losses.tolist() == [[0.0]]
 
 
 def test_no_epochs_change_nothing() -> None:
     for executor in ("stacked", "loop"):
         network = clients(federation(), executor)
-        trained = network.train(network.init(0), None, epochs=0, seed=0, round=0)
+        trained = network.train(network.init(0), None, Plan(epochs=0, seed=0, round=0))
         assert_same(trained.params, network.init(0))
         assert trained.optimizer_state == {}
         assert trained.loss.isnan().all()
 
 
-def test_sizes_and_chance() -> None:
+def test_the_size_of_a_network() -> None:
     network = clients(federation(), dtype=torch.float32)
     assert network.bytes_per_model == 4 * (5 * 64 + 64 + 64 * 3 + 3)
-    assert network.chance_loss == pytest.approx(math.log(3))
 
 
 def test_bad_input_is_explained() -> None:
@@ -319,9 +271,9 @@ def test_bad_input_is_explained() -> None:
     with pytest.raises(InputError, match=r"'1.bias' has shape \(2, 64\), expected \(4, 64\)"):
         network.evaluate({name: value[:2] for name, value in network.init(0).items()})
     with pytest.raises(InputError, match="epochs=-1"):
-        network.train(network.init(0), None, epochs=-1, seed=0, round=0)
+        network.train(network.init(0), None, Plan(epochs=-1, seed=0, round=0))
     with pytest.raises(InputError, match="did you mean 'sender'"):
-        network.cross_loss(network.init(0), Peers.everybody(4), network.probe(0, 0), model="send")  # type: ignore[arg-type]
+        network.pair_loss(network.init(0), Peers.everybody(4), network.probe(0, 0), whose="send")  # type: ignore[arg-type]
 
 
 @pytest.mark.gpu

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Collection, Mapping
 
 import pytest
 import torch
@@ -14,11 +15,12 @@ from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import load_federation
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.evidence import Distance, Evidence, Need, RoundEvidence
 from scool_ppl.look.likelihoods import CrossLoss
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Params
-from scool_ppl.train.start import Turn
+from scool_ppl.train.contract import AnyClients, Plan, Wrapper
+from scool_ppl.train.questions import Params, Question
+from scool_ppl.train.start import RoundStart
 
 TABLE = Peers(
     torch.tensor([[True, True], [True, False], [True, True], [False, False], [True, True], [True, True]]),
@@ -48,15 +50,26 @@ def clients(federation: Federation) -> Clients:
 
 @pytest.fixture(scope="module")
 def trained(clients: Clients) -> Params:
-    return clients.train(clients.init(0), None, epochs=3, seed=0, round=0).params
+    return clients.train(clients.init(0), None, Plan(epochs=3, seed=0, round=0)).params
 
 
-def found(clients: Clients, trained: Params, peers: Peers, *, seed: int = 0, round: int = 2) -> Evidence:
+LOSSES = ("loss", "loss_received", "label_entropy")
+
+
+def found(
+    clients: AnyClients,
+    trained: Params,
+    peers: Peers,
+    needs: Collection[Need] = LOSSES,
+    *,
+    seed: int = 0,
+    round: int = 2,
+) -> Evidence:
     start = clients.init(0)
-    turn = Turn(
+    begin = RoundStart(
         clients=clients,
         params=start,
-        start=start,
+        initial=start,
         peers=None,
         weights=None,
         memory={},
@@ -66,17 +79,17 @@ def found(clients: Clients, trained: Params, peers: Peers, *, seed: int = 0, rou
         round=round,
         seed=seed,
     )
-    return Evidence(turn, trained, peers)
+    return RoundEvidence(begin, trained, peers, needs)
 
 
-def cross_loss(clients: Clients, params: Params, evidence: Evidence) -> Tensor:
+def cross_loss(clients: Clients, params: Params) -> Tensor:
     """loss[i, j] of model i on client j's probe, one network and one client at a time."""
-    loss = torch.zeros(6, 6, dtype=torch.float64)
+    loss, probe = torch.zeros(6, 6, dtype=torch.float64), clients.probe(0, 2)
     for i in range(6):
         module = clients.network().double()
         module.load_state_dict({name: value[i] for name, value in params.items()})
         for j in range(6):
-            index = evidence.probe.index[j][evidence.probe.mask[j]]
+            index = probe.index[j][probe.mask[j]]
             labels = clients.federation.labels(j, index)
             loss[i, j] = F.cross_entropy(module(clients.federation.inputs[index].double()), labels).detach()
     return loss
@@ -85,7 +98,7 @@ def cross_loss(clients: Clients, params: Params, evidence: Evidence) -> Tensor:
 @every_peers
 def test_losses_are_those_of_receivers_and_of_senders(clients: Clients, trained: Params, peers: Peers) -> None:
     evidence = found(clients, trained, peers)
-    loss = cross_loss(clients, trained, evidence)
+    loss = cross_loss(clients, trained)
     senders = torch.arange(6).expand(6, 6) if peers.senders is None else peers.senders
     assert evidence.loss.shape == evidence.loss_received.shape == peers.mask.shape
     for i, m in peers.mask.nonzero().tolist():
@@ -99,7 +112,7 @@ def test_losses_are_those_of_receivers_and_of_senders(clients: Clients, trained:
 def test_a_loss_that_was_not_looked_at_never_counts_as_perfect(clients: Clients, trained: Params, peers: Peers) -> None:
     """Each pair's evidence equals that from the full matrix of losses, whoever else looks at whom."""
     evidence = found(clients, trained, peers)
-    full = cross_loss(clients, trained, evidence)
+    full = cross_loss(clients, trained)
     whole = Evidence.given(loss=full, chance=math.log(10))
     for symmetric in (True, False):
         likelihood = CrossLoss(reference="uniform", symmetric=symmetric)
@@ -107,39 +120,55 @@ def test_a_loss_that_was_not_looked_at_never_counts_as_perfect(clients: Clients,
         torch.testing.assert_close(likelihood(evidence), expected, rtol=0, atol=1e-9)
 
 
-def test_each_fact_is_computed_once_and_only_when_asked(
-    clients: Clients, trained: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: Counter[str] = Counter()
-    cross, probe = clients.cross_loss, clients.probe
+class Asked(Wrapper):
+    """Clients that note what they are asked, exchange by exchange."""
 
-    def counted(*args: object, model: str = "receiver") -> Tensor:
-        calls[model] += 1
-        return cross(*args, model=model)  # type: ignore[arg-type]
+    def __init__(self, clients: AnyClients) -> None:
+        super().__init__(clients)
+        self.exchanges: list[dict[str, str]] = []
 
-    monkeypatch.setattr(clients, "cross_loss", counted)
-    monkeypatch.setattr(clients, "probe", lambda *args: (calls.update(["probe"]), probe(*args))[1])
-    for peers, senders in ((Peers.everybody(6), 0), (TABLE, 1), (one_sided(), 1)):
-        calls.clear()
-        evidence = found(clients, trained, peers)
-        assert not calls
+    def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
+        self.exchanges.append({name: type(question).__name__ for name, question in questions.items()})
+        return super().answer(questions, seed=seed, round=round)
+
+
+def test_all_needs_are_one_exchange_and_reading_asks_nobody(clients: Clients, trained: Params) -> None:
+    everything = ("loss", "loss_received", "label_entropy", "alignment", Distance(1.0))
+    for peers, pairs in ((Peers.everybody(6), 1), (TABLE, 2), (one_sided(), 2)):
+        asked = Asked(clients)
+        evidence = found(asked, trained, peers, everything)
+        assert len(asked.exchanges) == 1
+        assert sorted(asked.exchanges[0].values()) == ["Alignment", "LabelEntropy", *["PairLoss"] * pairs]
         for _ in range(2):
             CrossLoss(reference="marginal")(evidence)
             assert evidence.loss is evidence.loss
-        assert calls == Counter(receiver=1, sender=senders, probe=1)
+        assert len(asked.exchanges) == 1
+
+
+def test_what_nobody_declared_is_not_there(clients: Clients, trained: Params) -> None:
+    asked = Asked(clients)
+    evidence = found(asked, trained, TABLE, (Distance(2.0),))
+    assert not asked.exchanges, "distances need no data"
+    with pytest.raises(InputError, match="evidence has no 'loss', which nobody declared; add it to the `needs`"):
+        CrossLoss()(evidence)
+    with pytest.raises(InputError, match=r"no Distance\(norm=1.0, trained=False\), which nobody declared"):
+        evidence.distance(1.0)
+    with pytest.raises(InputError, match=r"unknown need 'losses'.*did you mean 'loss'\?"):
+        found(clients, trained, TABLE, ("losses",))
 
 
 def test_the_probe_is_of_training_images_and_keyed_by_seed_and_round(clients: Clients, trained: Params) -> None:
-    evidence = found(clients, trained, TABLE)
+    probe = clients.probe(0, 0)
     sizes = clients.federation.sizes("train")
     assert sizes.unique().numel() > 1
     for j, rows in enumerate(clients.federation.train):
-        own = evidence.probe.index[j][evidence.probe.mask[j]]
+        own = probe.index[j][probe.mask[j]]
         assert set(own.tolist()) <= set(rows.tolist())
         assert len(set(own.tolist())) == len(own) == min(11, int(sizes[j]))
-    assert torch.equal(found(clients, trained, TABLE).probe.index, evidence.probe.index)
+    first, again = (found(clients, trained, TABLE).loss for _ in range(2))
+    assert torch.equal(first, again)
     for when in ({"seed": 1}, {"round": 3}):
-        assert not torch.equal(found(clients, trained, TABLE, **when).probe.index, evidence.probe.index)
+        assert not torch.equal(found(clients, trained, TABLE, **when).loss, first)
 
 
 def test_chance_and_entropy(clients: Clients, trained: Params) -> None:

@@ -17,13 +17,12 @@ from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Batches, shuffled
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Params, Pull, Trained
-from scool_ppl.train.executors.choosing import optimizer_layout
+from scool_ppl.train.contract import Params, Plan, Pull, Trained
+from scool_ppl.train.executors.stacked import optimizer_layout
 from scool_ppl.train.networks import CNN
-from tests.test_clients import SGD, assert_same, clients, distinct, federation, one_thread
+from tests.helpers.unequal import SGD, assert_same, clients, distinct, federation
 
 ADAM = partial(torch.optim.Adam, lr=0.01)
-__all__ = ["one_thread"]  # a fixture, used by every test here
 EQUAL = (9, 9, 9)
 OPTIMIZERS = {
     "sgd": torch.optim.SGD,
@@ -68,15 +67,15 @@ def test_executors_agree_with_unequal_clients_momentum_decay_and_pull(pulled: bo
     stacked, loop = both(federation())
     params = distinct(stacked)
     pull = Pull(stacked.init(9), torch.tensor([0.3, 0.0, 1.0, 0.1], dtype=torch.float64)) if pulled else None
-    results = [e.train(params, None, epochs=2, seed=0, round=0, pull=pull) for e in (stacked, loop)]
+    results = [e.train(params, None, Plan(epochs=2, seed=0, round=0), pull=pull) for e in (stacked, loop)]
     assert_agree(*results)
     after = [
-        e.train(r.params, r.optimizer_state, epochs=1, seed=0, round=1)
+        e.train(r.params, r.optimizer_state, Plan(epochs=1, seed=0, round=1))
         for e, r in zip((stacked, loop), results, strict=True)
     ]
     assert_agree(*after)
     swapped = [
-        e.train(r.params, r.optimizer_state, epochs=1, seed=0, round=1)
+        e.train(r.params, r.optimizer_state, Plan(epochs=1, seed=0, round=1))
         for e, r in zip((loop, stacked), results, strict=True)
     ]
     assert_agree(swapped[0], after[0])
@@ -87,8 +86,8 @@ def test_a_pull_is_the_gradient_of_a_proximal_term() -> None:
     network = clients(federation(), optimizer=partial(torch.optim.SGD, lr=0.1))
     params, centre = distinct(network), network.init(9)
     strength = torch.tensor([0.3, 0.0, 1.0, 0.1], dtype=torch.float64)
-    free = network.train(params, None, epochs=1, steps=1, seed=0, round=0).params
-    pulled = network.train(params, None, epochs=1, steps=1, seed=0, round=0, pull=Pull(centre, strength)).params
+    free = network.train(params, None, Plan(epochs=1, steps=1, seed=0, round=0)).params
+    pulled = network.train(params, None, Plan(epochs=1, steps=1, seed=0, round=0), pull=Pull(centre, strength)).params
     for name in params:
         leaf = params[name].clone().requires_grad_()
         scale = strength.view(-1, *(1,) * (leaf.dim() - 1))
@@ -100,11 +99,11 @@ def test_executors_agree_on_a_cnn() -> None:
     data = images((6, 3))
     options = {"network": lambda: CNN(1, 8, 3, width=0.125), "optimizer": SGD}
     stacked, loop = both(data, **options)
-    results = [e.train(e.init(0), None, epochs=2, seed=0, round=0) for e in (stacked, loop)]
+    results = [e.train(e.init(0), None, Plan(epochs=2, seed=0, round=0)) for e in (stacked, loop)]
     assert_agree(*results)
     assert_agree(
         *(
-            e.train(r.params, r.optimizer_state, epochs=1, seed=0, round=1)
+            e.train(r.params, r.optimizer_state, Plan(epochs=1, seed=0, round=1))
             for e, r in zip((loop, stacked), results, strict=True)
         )
     )
@@ -116,8 +115,8 @@ def test_executors_agree_on_a_cnn() -> None:
 def test_executors_agree_for_every_optimizer_over_two_rounds(name: str) -> None:
     results: list[Trained] = []
     for network in both(federation(EQUAL), optimizer=OPTIMIZERS[name]):
-        first = network.train(network.init(0), None, epochs=2, seed=0, round=0)
-        results.append(network.train(first.params, first.optimizer_state, epochs=1, seed=0, round=1))
+        first = network.train(network.init(0), None, Plan(epochs=2, seed=0, round=0))
+        results.append(network.train(first.params, first.optimizer_state, Plan(epochs=1, seed=0, round=1)))
     assert_agree(*results)
 
 
@@ -126,13 +125,13 @@ def test_two_calls_equal_one_long_run_of_the_optimizer() -> None:
     plan = shuffled(data, 4, epochs=4, steps=None, seed=0, round=0)
     halves = [Batches(*(part.chunk(2, dim=1)[half] for part in plan)) for half in (0, 1)]
     for network in both(data, optimizer=ADAM):
-        long = network.train(network.init(0), None, epochs=1, seed=0, round=0, batches=plan)
-        half = network.train(network.init(0), None, epochs=1, seed=0, round=0, batches=halves[0])
-        rest = network.train(half.params, half.optimizer_state, epochs=1, seed=0, round=0, batches=halves[1])
+        long = network.follow(network.init(0), None, plan, Plan(epochs=1, seed=0, round=0))
+        half = network.follow(network.init(0), None, halves[0], Plan(epochs=1, seed=0, round=0))
+        rest = network.follow(half.params, half.optimizer_state, halves[1], Plan(epochs=1, seed=0, round=0))
         assert_same(rest.params, long.params, 1e-12)
         assert_same(rest.optimizer_state, long.optimizer_state, 1e-12)
         assert rest.optimizer_state["step/1.weight"].tolist() == [12, 12, 12]
-        fresh = network.train(half.params, None, epochs=1, seed=0, round=0, batches=halves[1])
+        fresh = network.follow(half.params, None, halves[1], Plan(epochs=1, seed=0, round=0))
         assert not torch.allclose(fresh.params["1.weight"], long.params["1.weight"])
 
 
@@ -146,10 +145,10 @@ def without(plan: Batches, client: int, steps: slice) -> Batches:
 def test_masked_clients_do_not_move_nor_do_their_buffers(executor: str) -> None:
     data = federation(EQUAL)
     network = clients(data, executor)
-    first = network.train(network.init(0), None, epochs=1, seed=0, round=0)
+    first = network.train(network.init(0), None, Plan(epochs=1, seed=0, round=0))
     plan = without(shuffled(data, 4, epochs=1, steps=None, seed=0, round=1), 1, slice(None))
     pull = Pull(network.init(9), torch.ones(3, dtype=torch.float64))
-    second = network.train(first.params, first.optimizer_state, epochs=1, seed=0, round=1, pull=pull, batches=plan)
+    second = network.follow(first.params, first.optimizer_state, plan, Plan(epochs=1, seed=0, round=1), pull=pull)
     for before, after in zip(first[:2], second[:2], strict=True):
         for name in before:
             assert after[name][1].equal(before[name][1])
@@ -163,10 +162,11 @@ def test_a_client_that_joins_late_starts_with_fresh_buffers(name: str) -> None:
     plan = shuffled(data, 4, epochs=1, steps=None, seed=0, round=0)
     results = []
     for network in both(data, optimizer=OPTIMIZERS[name]):
-        absent = network.train(network.init(0), None, epochs=1, seed=0, round=0, batches=without(plan, 1, slice(None)))
+        gone = without(plan, 1, slice(None))
+        absent = network.follow(network.init(0), None, gone, Plan(epochs=1, seed=0, round=0))
         assert absent.optimizer_state["started"].tolist() == [True, False, True]
-        alone = network.train(network.init(0), None, epochs=1, seed=0, round=0, batches=plan)
-        joined = network.train(absent.params, absent.optimizer_state, epochs=1, seed=0, round=0, batches=plan)
+        alone = network.follow(network.init(0), None, plan, Plan(epochs=1, seed=0, round=0))
+        joined = network.follow(absent.params, absent.optimizer_state, plan, Plan(epochs=1, seed=0, round=0))
         assert "started" not in joined.optimizer_state
         assert absent.optimizer_state["started"].tolist() == [True, False, True]
         assert_same(*({k: v[1] for k, v in r.params.items()} for r in (joined, alone)), 1e-12)
@@ -178,7 +178,7 @@ def test_a_gap_in_the_batches_is_skipped() -> None:
     data = federation(EQUAL)
     plan = without(shuffled(data, 4, epochs=2, steps=None, seed=0, round=0), 1, slice(0, 2))
     stacked, loop = (
-        e.train(e.init(0), None, epochs=1, seed=0, round=0, batches=plan)
+        e.follow(e.init(0), None, plan, Plan(epochs=1, seed=0, round=0))
         for e in both(data, optimizer=OPTIMIZERS["dampened"])
     )
     assert_agree(stacked, loop)
@@ -190,7 +190,8 @@ def test_weights_of_samples_are_general() -> None:
     weight = torch.tensor([0.5, 2.0, 0.0, 0.25], dtype=torch.float64).expand(3, 1, 4)
     for network in both(data, optimizer=partial(torch.optim.SGD, lr=1.0)):
         params = distinct(network)
-        after = network.train(params, None, epochs=1, seed=0, round=0, batches=plan._replace(weight=weight)).params
+        changed = plan._replace(weight=weight)
+        after = network.follow(params, None, changed, Plan(epochs=1, seed=0, round=0)).params
         leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
         for client in range(3):
             w1, b1, w2, b2 = (leaves[name][client] for name in ("1.weight", "1.bias", "3.weight", "3.bias"))
@@ -206,15 +207,15 @@ def test_weights_of_samples_are_general() -> None:
 def test_shared_step_counters_need_equal_numbers_of_batches() -> None:
     stacked, loop = both(federation(), optimizer=ADAM)
     with pytest.raises(InputError, match=r"counts its steps once per tensor.*executor='loop'"):
-        stacked.train(stacked.init(0), None, epochs=1, seed=0, round=0)
-    done = loop.train(loop.init(0), None, epochs=1, seed=0, round=0)
+        stacked.train(stacked.init(0), None, Plan(epochs=1, seed=0, round=0))
+    done = loop.train(loop.init(0), None, Plan(epochs=1, seed=0, round=0))
     assert done.optimizer_state["step/1.weight"].tolist() == [4, 1, 2, 8]
     # Counters that differ from before, as after an absence, are advanced group by group.
     assert_agree(
-        *(e.train(done.params, done.optimizer_state, epochs=1, steps=2, seed=0, round=1) for e in (stacked, loop))
+        *(e.train(done.params, done.optimizer_state, Plan(epochs=1, steps=2, seed=0, round=1)) for e in (stacked, loop))
     )
     auto = clients(federation(), "auto", optimizer=ADAM)
-    assert_agree(auto.train(auto.init(0), None, epochs=1, seed=0, round=0), done)
+    assert_agree(auto.train(auto.init(0), None, Plan(epochs=1, seed=0, round=0)), done)
     assert auto.executor_name == "loop"
 
 
@@ -262,7 +263,7 @@ def test_networks_that_vmap_cannot_run_take_the_loop() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         network = clients(federation(), "auto", network=Recurrent)
-        network.train(network.init(0), None, epochs=1, seed=0, round=0)
+        network.train(network.init(0), None, Plan(epochs=1, seed=0, round=0))
         network.evaluate(network.init(0))
     assert [str(w.message).count("one by one") for w in caught] == [1]
     assert network.executor_name == "loop"
@@ -286,7 +287,7 @@ def test_dropout_is_reproducible_differs_between_clients_and_is_off_in_evaluatio
     def run(seed: int, round: int) -> Params:
         plan = shuffled(data, 4, epochs=1, steps=1, seed=0, round=0)
         same = Batches(*(field[:1].expand(2, *field.shape[1:]) for field in plan))
-        return noisy.train(noisy.init(0), None, epochs=1, seed=seed, round=round, batches=same).params
+        return noisy.follow(noisy.init(0), None, same, Plan(epochs=1, seed=seed, round=round)).params
 
     first = run(0, 0)
     torch.manual_seed(123)
@@ -301,11 +302,11 @@ def test_auto_measures_once_and_agrees_with_both() -> None:
     data = federation()
     auto = clients(data, "auto")
     assert auto.executor_name == "auto"
-    trained = auto.train(auto.init(0), None, epochs=1, seed=0, round=0)
+    trained = auto.train(auto.init(0), None, Plan(epochs=1, seed=0, round=0))
     assert auto.executor_name in ("stacked", "loop")
     chosen = auto.executor_name
     for network in both(data):
-        assert_agree(network.train(network.init(0), None, epochs=1, seed=0, round=0), trained)
+        assert_agree(network.train(network.init(0), None, Plan(epochs=1, seed=0, round=0)), trained)
     again = clients(data, "auto")
     again.evaluate(again.init(0))
     assert again.executor_name == chosen
@@ -327,12 +328,12 @@ def test_frozen_and_tied_parameters_stay_so(executor: str) -> None:
     network = clients(federation(), executor, network=Tied)
     params = network.init(0)
     assert "b.weight" not in params
-    trained = network.train(params, None, epochs=1, seed=0, round=0)
+    trained = network.train(params, None, Plan(epochs=1, seed=0, round=0))
     for name in ("frozen.weight", "frozen.bias", "unused"):
         assert trained.params[name].equal(params[name])
     assert not trained.params["a.weight"].equal(params["a.weight"])
     other = clients(federation(), "loop" if executor == "stacked" else "stacked", network=Tied)
-    assert_agree(other.train(params, None, epochs=1, seed=0, round=0), trained)
+    assert_agree(other.train(params, None, Plan(epochs=1, seed=0, round=0)), trained)
 
 
 class Watched(nn.Linear):
@@ -348,9 +349,9 @@ def test_threads_change_no_result_and_their_number_is_restored(executor: str) ->
     def run() -> tuple[Params, Tensor, Tensor]:
         network = clients(federation(), executor, network=lambda: Watched(5, 3))
         Watched.seen.clear()
-        trained = network.train(distinct_start(network), None, epochs=2, seed=0, round=0)
+        trained = network.train(distinct_start(network), None, Plan(epochs=2, seed=0, round=0))
         with torch.no_grad():
-            losses = network.cross_loss(trained.params, Peers.everybody(4), network.probe(0, 0))
+            losses = network.pair_loss(trained.params, Peers.everybody(4), network.probe(0, 0))
         return trained.params, trained.loss, losses
 
     serial = run()
@@ -377,6 +378,6 @@ def test_an_error_in_a_worker_reaches_the_caller_and_the_next_call_works() -> No
     params = network.init(0)
     plan = shuffled(federation(), 4, epochs=1, steps=None, seed=0, round=0)
     with pytest.raises(IndexError):
-        network.train(params, None, epochs=1, seed=0, round=0, batches=plan._replace(index=plan.index + 10**6))
-    assert network.train(params, None, epochs=1, seed=0, round=0).loss.isfinite().all()
+        network.follow(params, None, plan._replace(index=plan.index + 10**6), Plan(epochs=1, seed=0, round=0))
+    assert network.train(params, None, Plan(epochs=1, seed=0, round=0)).loss.isfinite().all()
     assert torch.get_num_threads() == 2

@@ -172,8 +172,10 @@ def test_symmetric_evidence_is_symmetric_and_one_sided_is_not() -> None:
 
 @every_peers
 def test_ignored_favours_no_pair_and_does_not_look(peers: Peers) -> None:
-    assert not Ignored().looks
-    assert CrossLoss().looks
+    assert not Ignored().needs
+    assert set(CrossLoss().needs) == {"loss", "loss_received"}
+    assert set(CrossLoss(reference="uniform", symmetric=False).needs) == {"loss"}
+    assert "label_entropy" in CrossLoss(reference="marginal").needs
     found = Ignored()(evidence(peers, torch.nan))
     assert found.shape == peers.mask.shape
     assert not bool(found.any())

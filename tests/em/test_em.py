@@ -28,6 +28,7 @@ from scool_ppl.look.peers import Top
 from scool_ppl.mix.after import MixModels, MixUpdates
 from scool_ppl.mix.base import Alone
 from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Plan
 from scool_ppl.zoo.load import model_names
 
 TINY = "permuted:digits:clients=6,groups=2,train=20,test=40"
@@ -200,7 +201,7 @@ def test_the_optimisers_buffers_last_from_round_to_round(federation: Federation)
     run = em("local", clients)
     state, _ = run.step(run.init())
     _, info = run.step(state)
-    again = partial(clients.train, state.params, epochs=1, seed=0, round=1)
+    again = partial(clients.train, state.params, plan=Plan(epochs=1, round=1))
     assert identical(info.trained, again(state.optimizer).params)
     assert not identical(info.trained, again({}).params)
 
@@ -318,8 +319,8 @@ def test_history_has_the_rows_of_the_contract(clients: Clients) -> None:
 def test_a_round_is_train_look_infer_mix(clients: Clients) -> None:
     run = em("scool_sbm", clients)
     state, _ = run.step(run.init())
-    trained = clients.train(state.params, state.optimizer, epochs=1, seed=0, round=1)
-    evidence, joint = run.look(run.turn(state), trained.params)
+    trained = clients.train(state.params, state.optimizer, Plan(epochs=1, seed=0, round=1))
+    evidence, joint, _ = run.look(run.round_start(state), trained.params)
     posterior, _ = run.infer(state, evidence, joint)
     mixed = MixUpdates()(state.params, trained.params, posterior.moments["Y"], evidence.peers)
     following, info = run.step(state)
@@ -329,7 +330,7 @@ def test_a_round_is_train_look_infer_mix(clients: Clients) -> None:
     assert torch.equal(following.moments["Y"], posterior.moments["Y"])
     assert info.elbo == posterior.elbo == posterior.bounds[-1]
     # Looked at after training, on the networks before mixing.
-    loss = clients.cross_loss(trained.params, Peers.everybody(6), clients.probe(0, 1))
+    loss = clients.pair_loss(trained.params, Peers.everybody(6), clients.probe(0, 1))
     assert torch.equal(evidence.loss, loss)
     assert torch.equal(torch.as_tensor(joint.table), CrossLoss()(evidence))
 
@@ -342,7 +343,7 @@ def test_the_state_counts_rounds_and_keeps_the_start(clients: Clients) -> None:
     for round in (1, 2):
         state, _ = run.step(state)
         assert (state.round, state.seed) == (round, 5)
-        assert identical(state.start, clients.init(5))
+        assert state.initial == {}, "nobody needs theta^0"
 
 
 @pytest.mark.parametrize("name", ["scool_sbm", "ring", "oracle"])
@@ -350,8 +351,8 @@ def test_the_bound_never_falls_within_a_round(name: str, clients: Clients) -> No
     run = em(name, clients)
     state = run.init()
     for _ in range(3):
-        turn = run.turn(state)
-        evidence, joint = run.look(turn, run.train(state, turn).params)
+        turn = run.round_start(state)
+        evidence, joint, _ = run.look(turn, run.train(state, turn).trained.params)
         posterior, _ = run.infer(state, evidence, joint)
         bounds = posterior.bounds
         assert all(b >= a - 1e-9 * (1 + abs(a)) for a, b in itertools.pairwise(bounds))
@@ -380,7 +381,7 @@ def test_schedule() -> None:
 def test_local_steps_replace_epochs(clients: Clients) -> None:
     run = em("local", clients, schedule=Schedule(warmup_epochs=9, local_epochs=9, local_steps=3))
     state, _ = run.step(run.init())
-    expected = clients.train(clients.init(0), None, epochs=0, steps=3, seed=0, round=0)
+    expected = clients.train(clients.init(0), None, Plan(epochs=0, steps=3, seed=0, round=0))
     assert identical(state.params, expected.params)
 
 

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from scool_ppl import EM, Clients, CooperationModel, Federation, InputError, Schedule, load_federation, load_model
-from scool_ppl.em.membership import seated
+from scool_ppl.em.membership import carried_over
 from scool_ppl.em.state import EMState
 from scool_ppl.zoo.load import model_names
 from tests.helpers.small import brief
-from tests.test_conformance import flattened
-from tests.test_quarantine import same
+from tests.helpers.states import flattened, same
 
 WHOLE = load_federation("permuted:digits:clients=6,groups=2,train=20,test=20", seed=3)
 FEDERATION, NEWCOMER = WHOLE.select(range(5)), WHOLE.select([5])
@@ -43,7 +42,7 @@ def ran(em: EM, state: EMState | None = None, rounds: int = 2) -> EMState:
 
 
 def dense(em: EM, state: EMState) -> Tensor:
-    turn = em.turn(state)
+    turn = em.round_start(state)
     assert turn.peers is not None
     assert turn.weights is not None
     return turn.peers.dense(turn.weights.double())
@@ -55,7 +54,7 @@ def test_whoever_stays_keeps_all_and_the_run_goes_on(model: str) -> None:
     state = ran(em)
     fewer, left = em.leave(state, [LEAVER], builder(model))
     assert fewer.clients.names == tuple(NAMES[i] for i in STAYERS)
-    for field in ("params", "start", "optimizer"):
+    for field in ("params", "initial", "optimizer"):
         old, new = getattr(state, field), getattr(left, field)
         assert old.keys() == new.keys()
         assert all(torch.equal(new[name], value[STAYERS]) for name, value in old.items())
@@ -94,7 +93,7 @@ def test_a_join_and_a_leave_of_the_same_client_change_nothing(model: str) -> Non
 
 def em_awake(em: EM, state: EMState) -> EMState:
     """The state with the graph as the next round sees it."""
-    turn = em.turn(state)
+    turn = em.round_start(state)
     return state._replace(peers=turn.peers, moments=state.moments | {"Y": turn.weights}, memory=turn.memory)
 
 
@@ -135,7 +134,7 @@ def test_where_a_newcomer_starts() -> None:
     em = made("scool_sbm")
     state = ran(em)
     fresh = made("scool_sbm", NEWCOMER)
-    everybody = em.clients.on(WHOLE)
+    everybody = em.clients.for_federation(WHOLE)
     copies = [{name: value[[j] * 6] for name, value in state.params.items()} for j in range(5)]
     loss = [float(everybody.evaluate(networks, "train").loss[5]) for networks in copies]
     best = loss.index(min(loss))
@@ -151,10 +150,9 @@ def test_where_a_newcomer_starts() -> None:
                 "warm-up": value[5],
             }[start]
             assert torch.equal(value[5], expected)
-            assert torch.equal(joined.start[name][5], fresh.init().start[name][0])
         if start == "warm-up":
             assert "started" not in joined.optimizer
-            turn = fresh.turn(fresh.init())._replace(round=-1)
+            turn = fresh.round_start(fresh.init())._replace(round=-1)
             trained = turn.train(fresh.init().params)
             assert all(
                 torch.allclose(trained.params[name][0], joined.params[name][5], atol=1e-12) for name in trained.params
@@ -234,11 +232,11 @@ def test_a_table_that_would_leave_somebody_alone_is_opened() -> None:
 def test_seated_puts_every_entry_where_its_client_is() -> None:
     old, fresh = torch.arange(9.0).view(3, 3), torch.full((4, 4), -1.0)
     where = [2, -1, 0, 1]
-    found = seated(old, fresh, (0, 1), torch.tensor(where))
+    found = carried_over(old, fresh, (0, 1), torch.tensor(where))
     for i, a in enumerate(where):
         for j, b in enumerate(where):
             assert found[i, j] == (-1 if a < 0 or b < 0 else old[a, b])
-    rows = seated(old, torch.full((4, 3), -1.0), (0,), torch.tensor(where))
+    rows = carried_over(old, torch.full((4, 3), -1.0), (0,), torch.tensor(where))
     assert rows.tolist() == [[6, 7, 8], [-1, -1, -1], [0, 1, 2], [3, 4, 5]]
 
 

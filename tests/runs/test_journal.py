@@ -33,7 +33,8 @@ from scool_ppl.zoo.load import load_model, model_names, model_path
 from tests.helpers.killed import POINTS
 from tests.helpers.small import CLASSES, FEATURES, brief, clients
 from tests.test_cli import TINY, bits, contents, refused, scool
-from tests.test_conformance import FEDERATION, SCHEDULE, flattened
+from tests.helpers.states import flattened
+from tests.test_conformance import FEDERATION, SCHEDULE
 
 
 class StoppedHereError(Exception):

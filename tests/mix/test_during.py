@@ -21,12 +21,12 @@ from scool_ppl.infer.priors.dirac import Dirac
 from scool_ppl.look.evidence import Evidence
 from scool_ppl.look.likelihoods import CrossLoss, Ignored
 from scool_ppl.look.peers import Top
-from scool_ppl.mix.base import Alone, Mixing
+from scool_ppl.mix.base import Alone, Mixing, Terms
 from scool_ppl.mix.during import Pull, ServeUsers, ShareData
 from scool_ppl.runs.rows import history_row
 from scool_ppl.train.batches import Batches, shared
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Evaluation, Params
+from scool_ppl.train.contract import Evaluation, Params, Plan
 from tests.helpers.small import (
     RATE,
     clients,
@@ -126,13 +126,13 @@ def test_shared_data_of_equal_networks_is_what_mixing_updates_approximates() -> 
 def test_sampled_neighbours_are_right_on_average() -> None:
     whose, weights = clients(K), graph()
     em, state = driver(CooperationModel(Dirac(weights), Ignored(), ShareData(exact=False)), whose)
-    turn = em.turn(state)
+    start = em.round_start(state)
     leaves = leaves_of(state.params)
     expected = descended(state.params, case_one_two(leaves, weights, whose), leaves)
     draws: dict[str, list[Tensor]] = {name: [] for name in expected}
     for seed in range(300):
-        terms = ShareData(exact=False).during(turn._replace(seed=seed))
-        trained = whose.train(state.params, {}, epochs=0, steps=1, seed=0, round=0, batches=terms.batches)
+        terms = ShareData(exact=False).during(start)
+        trained = whose.train(state.params, {}, Plan(epochs=0, steps=1, seed=seed), shares=terms.shares)
         for name, value in trained.params.items():
             draws[name].append(value)
     for name, value in expected.items():
@@ -141,9 +141,11 @@ def test_sampled_neighbours_are_right_on_average() -> None:
         assert bool(((found.mean(0) - value).abs() <= 5 * error + 1e-12).all())
         assert float(error.max()) > 1e-5  # they do differ
     # A round draws anew, and the same seed draws the same.
-    batches = [ShareData(exact=False).during(turn._replace(round=round)).batches for round in (0, 0, 1, 2, 3)]
-    assert torch.equal(batches[0].index, batches[1].index)  # type: ignore[union-attr]
-    assert any(not torch.equal(batches[0].index, other.index) for other in batches[2:])  # type: ignore[union-attr]
+    shares = ShareData(exact=False).during(start).shares
+    plans = [Plan(epochs=0, steps=1, round=round) for round in (0, 0, 1, 2, 3)]
+    rounds = [whose.train(state.params, {}, plan, shares=shares).loss for plan in plans]
+    assert torch.equal(rounds[0], rounds[1])
+    assert any(not torch.equal(rounds[0], other) for other in rounds[2:])
 
 
 @pytest.mark.parametrize("mixing", [ShareData(), ShareData(exact=False), ServeUsers(), Pull(0.3)], ids=str)
@@ -161,8 +163,8 @@ def test_terms_of_a_round_without_training_or_without_a_graph(mixing: Mixing) ->
     after, _ = em.step(state)
     same(after.params, state.params, 0)
     # Before there is a graph everybody trains alone.
-    alone = mixing.during(em.turn(state)._replace(weights=None, peers=None))
-    assert alone == (None, None)
+    alone = mixing.during(em.round_start(state)._replace(weights=None, peers=None))
+    assert alone == Terms()
 
 
 # Batches of several clients.
@@ -224,7 +226,7 @@ def test_one_neighbour_is_drawn_in_proportion_and_carries_all_the_weight() -> No
 def test_shared_data_of_several_steps_takes_the_neighbours_batch_of_the_same_step() -> None:
     whose, weights = clients(K, batch_size=3), graph()
     before, after, _ = one_round(ShareData(), weights, whose, steps=3)
-    plan = whose.batches(epochs=0, steps=3, seed=0, round=0)
+    plan = whose.batches(Plan(epochs=0, steps=3))
     params = [one(before.params, i) for i in range(K)]
     for s in range(3):
         for i in range(K):
@@ -350,7 +352,7 @@ def test_a_client_that_is_not_pulled_trains_alone() -> None:
     whose, weights = clients(K), graph()
     weights[1] = 0
     before, after, _ = one_round(Pull(0.3), weights, whose)
-    alone = whose.train(before.params, {}, epochs=0, steps=1, seed=0, round=0)
+    alone = whose.train(before.params, {}, Plan(epochs=0, steps=1, seed=0, round=0))
     close_networks(after.params, 1, one(alone.params, 1), 0)
     assert not torch.equal(after.params["1.weight"][0], alone.params["1.weight"][0])
 
@@ -370,7 +372,7 @@ def test_few_clients(mixing: Mixing, num_clients: int) -> None:
     )
     after, _ = em.step(state)
     assert all(bool(value.isfinite().all()) for value in after.params.values())
-    alone = whose.train(state.params, {}, epochs=0, steps=1, seed=0, round=0).params
+    alone = whose.train(state.params, {}, Plan(epochs=0, steps=1, seed=0, round=0)).params
     if num_clients == 1:
         same(after.params, state.params if isinstance(mixing, ServeUsers) else alone)
     else:
@@ -389,16 +391,16 @@ def test_a_network_that_has_diverged_is_nobodys_choice(junk: float) -> None:
         params = {n: value.clone() for n, value in state.params.items()}
         params["1.weight"][1] = junk
         state = state._replace(params=params)
-        turn = em.turn(state)
+        turn = em.round_start(state)
         trained = {n: value.clone() for n, value in params.items()}
         turn = turn._replace(params=trained)
         if name != "dada":  # which looks at no losses
             with pytest.raises(ClientError, match="client 1: its network's loss is not finite"):
                 em.look(turn, trained)
             turn = turn._replace(absent=(1,))  # as EM.step does
-        evidence, joint = em.look(turn, trained)
+        evidence, joint, _ = em.look(turn, trained)
         if name == "scool_attention":
-            evidence.updates = {n: normal(*value.shape) for n, value in trained.items()}
+            evidence._shown["updates"] = {n: normal(*value.shape) for n, value in trained.items()}
         posterior, _ = em.infer(state, evidence, joint)
         found = evidence.peers.dense(posterior.moments["Y"])
         assert bool(found.isfinite().all()), name
@@ -411,14 +413,14 @@ def test_a_network_that_has_diverged_is_nobodys_choice(junk: float) -> None:
 def test_diverged_losses_do_not_move_the_reference_nor_the_other_pairs() -> None:
     whose = clients(5)
     em, state = driver(CooperationModel(Dirac(torch.zeros(5, 5)), CrossLoss(), Alone()), whose)
-    turn = em.turn(state)
-    evidence, healthy = em.look(turn, state.params)
+    turn = em.round_start(state)
+    evidence, healthy, _ = em.look(turn, state.params)
     broken = {name: value.clone() for name, value in state.params.items()}
     worst = int(evidence.loss.mean(1).argmax())  # whose losses are not among anybody's lowest
     broken["1.weight"][worst] = torch.nan
     with pytest.raises(ClientError, match=f"client {worst}: its network's loss is not finite"):
         em.look(turn, broken)
-    left, joint = em.look(turn._replace(absent=(worst,)), broken)
+    left, joint, _ = em.look(turn._replace(absent=(worst,)), broken)
     assert healthy.table is not None
     assert joint.table is not None
     others = [i for i in range(5) if i != worst]

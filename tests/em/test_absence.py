@@ -17,10 +17,11 @@ from scool_ppl.em.state import EMState
 from scool_ppl.errors import ClientError, RunError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.faults import check_table
+from scool_ppl.train.contract import Plan
 from scool_ppl.zoo.load import model_names
 from tests.helpers.faulty import Fault, FaultyClients, Kind
 from tests.helpers.small import brief
-from tests.test_conformance import flattened
+from tests.helpers.states import same
 
 K, FAULTY, ROUND = 5, 2, 1
 OTHERS = [i for i in range(K) if i != FAULTY]
@@ -53,13 +54,6 @@ def ran(em: EM, rounds: int, absent_in: int | None = None) -> tuple[EMState, lis
 def without(model: str, round: int | None) -> EMState:
     """After three rounds, in one of which the client was absent."""
     return ran(made(model), 3, absent_in=round)[0]
-
-
-def same(one: EMState, other: EMState) -> None:
-    left, right = flattened(one), flattened(other)
-    assert left.keys() == right.keys()
-    for name, value in left.items():
-        assert torch.equal(value.nan_to_num(-9.0), right[name].nan_to_num(-9.0)), name
 
 
 @pytest.mark.parametrize("model", model_names())
@@ -108,7 +102,7 @@ def test_the_last_good_network_and_all_that_is_known_of_it_stay(model: str) -> N
     graph = em.graph(after)
     assert not graph.dense()[FAULTY].any()
     assert not graph.dense()[:, FAULTY].any()
-    turn, last = em.turn(after), em.graph(before).dense()
+    turn, last = em.round_start(after), em.graph(before).dense()
     assert turn.peers is not None
     assert turn.weights is not None
     woken = turn.peers.dense(turn.weights.double())
@@ -186,7 +180,7 @@ def test_only_one_left_keeps_to_itself() -> None:
     em = made("scool_sbm")
     state, _ = ran(em, 1)
     lone, _ = em.step(state, absent=FEDERATION.names[1:])
-    trained = em.clients.train(state.params, state.optimizer, epochs=1, seed=1, round=1)
+    trained = em.clients.train(state.params, state.optimizer, Plan(epochs=1, seed=1, round=1))
     for name, value in trained.params.items():
         assert torch.allclose(lone.params[name][0], value[0], atol=1e-12)
         assert torch.equal(lone.params[name][1:], state.params[name][1:])
@@ -197,11 +191,11 @@ def test_nothing_is_forgotten_over_rounds_of_absence() -> None:
     for model in ("scool_sbm", "cobo", "federico", "fedfomo"):
         em = made(model)
         state, _ = ran(em, 2)
-        before = em.turn(state)
+        before = em.round_start(state)
         for _ in range(3):
             state, _ = em.step(state, absent=[NAME])
             assert not em.graph(state).dense()[FAULTY].any()
-        turn = em.turn(state)
+        turn = em.round_start(state)
         assert turn.peers is not None
         assert before.peers is not None
         if model != "fedfomo":  # which looks at others in every round
@@ -217,9 +211,11 @@ def test_memory_of_pairs_is_not_polluted() -> None:
     before, _ = ran(em, 2)
     after, _ = em.step(before, absent=[NAME])
     for pairs in (lambda m: m[FAULTY], lambda m: m[:, FAULTY]):
-        kept, found = pairs(before.memory["mixture"]), pairs(after.memory["mixture"])
+        kept, found = pairs(before.memory["mixture"].value), pairs(after.memory["mixture"].value)
         assert torch.equal(found.nan_to_num(-9.0), kept.nan_to_num(-9.0))
-    assert not torch.equal(after.memory["mixture"].nan_to_num(-9.0), before.memory["mixture"].nan_to_num(-9.0))
+    assert not torch.equal(
+        after.memory["mixture"].value.nan_to_num(-9.0), before.memory["mixture"].value.nan_to_num(-9.0)
+    )
 
 
 def test_top_peers_do_not_drop_a_client_for_being_absent_when_the_table_shrinks() -> None:
@@ -227,13 +223,13 @@ def test_top_peers_do_not_drop_a_client_for_being_absent_when_the_table_shrinks(
     em = EM(load_model("scool_sbm", K, keep=2, after=2), clients, SCHEDULE, seed=1)
     state, _ = ran(em, 2)
     assert state.peers is not None
-    heaviest = em.turn(state).weights
+    heaviest = em.round_start(state).weights
     assert heaviest is not None
     chosen = heaviest.masked_fill(~state.peers.mask, -1).topk(2, dim=1).indices.sort(1).values
     state, _ = em.step(state, absent=[NAME])
     assert state.peers is not None
     assert torch.equal(torch.as_tensor(state.peers.senders), chosen)
-    back = em.turn(state).peers
+    back = em.round_start(state).peers
     assert back is not None
     assert bool(back.mask.all())
 

@@ -12,6 +12,7 @@ import torch
 from scipy.stats import norm
 
 from scool_ppl import EM, Clients, InputError, Schedule, load_federation, load_model
+from scool_ppl.train.contract import Plan
 from scool_ppl.train.hostile import Attack, HostileClients, colluders_z
 from tests.helpers.faulty import Fault, FaultyClients
 
@@ -44,8 +45,8 @@ def test_the_share_is_seeded_and_by_name() -> None:
 def test_what_is_sent_by_hand(attack: Attack) -> None:
     clients, bad = plain(), hostile(attack)
     start = clients.init(0)
-    options: Any = {"epochs": 2, "seed": 0, "round": 0}
-    good, sent = clients.train(start, None, **options), bad.train(start, None, **options)
+    plan = Plan(epochs=2)
+    good, sent = clients.train(start, None, plan), bad.train(start, None, plan)
     honest = bad.honest.nonzero().flatten().tolist()
     for i in range(K):
         for name in start:
@@ -72,14 +73,14 @@ def test_what_is_sent_by_hand(attack: Attack) -> None:
             cosine = torch.cosine_similarity(flat(sent.params, client), flat(good.params, client), dim=0)
             assert abs(float(cosine)) < 0.2
         assert not torch.allclose(flat(sent.params, first), flat(sent.params, second))
-        again = hostile(attack).train(start, None, **options)
+        again = hostile(attack).train(start, None, plan)
         assert all(torch.equal(again.params[name], sent.params[name]) for name in start)
 
 
 def test_strength_is_the_users() -> None:
     clients, bad = plain(), hostile("collude", strength=1.5)
     start = clients.init(0)
-    good, sent = (each.train(start, None, epochs=1, seed=0, round=0) for each in (clients, bad))
+    good, sent = (each.train(start, None, Plan(epochs=1, seed=0, round=0)) for each in (clients, bad))
     for name in start:
         every = (good.params[name] - start[name])[bad.honest]
         found = (sent.params[name] - start[name])[~bad.honest]
@@ -102,8 +103,8 @@ def test_flipped_labels_are_the_hostile_clients_own_in_all_parts() -> None:
             rows = getattr(FEDERATION, split)[i]
             true, held = FEDERATION.labels(i, rows), bad.federation.labels(i, rows)
             assert torch.equal(held, true if bool(bad.honest[i]) else 9 - true)
-    start, options = plain().init(0), {"epochs": 2, "seed": 0, "round": 0}
-    good, sent = plain().train(start, None, **options), bad.train(start, None, **options)  # type: ignore[arg-type]
+    start, plan = plain().init(0), Plan(epochs=2)
+    good, sent = plain().train(start, None, plan), bad.train(start, None, plan)
     moved = torch.stack([(good.params[name] != sent.params[name]).flatten(1).any(1) for name in start]).any(0)
     assert torch.equal(moved, ~bad.honest)
 
@@ -115,7 +116,7 @@ def test_it_runs_under_em_with_absences_and_membership(attack: Attack) -> None:
     em = EM(build(FEDERATION), clients, SCHEDULE, seed=0)
     state, _ = em.step(em.init(), absent=[clients.hostile_names[0]])
     place = clients.names.index(clients.hostile_names[0])
-    assert all(torch.equal(state.params[name][place], state.start[name][place]) for name in state.params)
+    assert all(torch.equal(state.params[name][place], em.init().params[name][place]) for name in state.params)
     state, info = em.step(state)
     assert list(info.quarantined) == ["client 1"]
     fewer, state = em.leave(state, [clients.hostile_names[0]], build)
@@ -166,3 +167,16 @@ def test_a_run_goes_on_with_the_same_attack_only(tmp_path: Path) -> None:
             EM(model, others, schedule).fit(2, run=tmp_path / "run", resume=True, progress=False)
     again = EM(model, HostileClients(clients, "scaled", share=0.5), schedule)
     assert len(again.fit(2, run=tmp_path / "run", resume=True, progress=False).history) == 2
+
+
+def test_hostile_clients_keep_the_executor_that_was_chosen() -> None:
+    """A run that used the loop goes on in the loop: who trains are the clients inside."""
+    inside = Clients(FEDERATION, executor="auto", dtype=torch.float64)
+    bad = HostileClients(inside, "sign-flip", share=0.34)
+    bad.use_executor("loop")
+    assert (bad.executor_name, inside.executor_name) == ("loop", "loop")
+    plain_loop = HostileClients(Clients(FEDERATION, executor="loop", dtype=torch.float64), "sign-flip", share=0.34)
+    start = inside.init(0)
+    one, other = (each.train(start, None, Plan(epochs=1)) for each in (bad, plain_loop))
+    assert bad.executor_name == "loop"
+    assert all(torch.equal(one.params[name], other.params[name]) for name in start)

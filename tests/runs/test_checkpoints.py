@@ -102,7 +102,7 @@ def test_everything_comes_back_bit_for_bit(run: Path) -> None:
     same(found, checkpoint(2))
     assert found.state.memory["a/b"].stride() == checkpoint(2).state.memory["a/b"].stride(), "rounding may depend on it"
     assert raw(found.state.memory["mixture"]) != raw(quiet_nan(6)), "the comparison sees the payload of a NaN"
-    assert found.state.params["1.weight"].data_ptr() != found.state.start["1.weight"].data_ptr()
+    assert found.state.params["1.weight"].data_ptr() != found.state.initial["1.weight"].data_ptr()
     assert torch.equal(torch.signbit(found.state.moments["Y"]), torch.signbit(checkpoint(2).state.moments["Y"]))
 
 

@@ -1,0 +1,90 @@
+"""What things are, as texts that can be compared: settings, tensors, data."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_PLAIN = (bool, int, float, str, type(None))
+_DEEPEST = 3
+
+
+def described(value: Any, depth: int = 0) -> str:
+    """A class or function by its name, an object by its class and its settings; no addresses.
+
+    Settings are what a user could have chosen otherwise: public attributes, but for modules and what they learn.
+    """
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    if isinstance(value, Tensor):
+        return _tensor(value)
+    if isinstance(value, partial):
+        inside = [f"{name}={described(item, depth + 1)}" for name, item in value.keywords.items()]
+        return f"{value.func.__name__}({', '.join(inside)})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {described(item, depth + 1)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple | set | frozenset):
+        items = [described(item, depth + 1) for item in value]
+        return f"[{', '.join(items if isinstance(value, list | tuple) else sorted(items))}]"
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__name__")):
+        return str(value.__name__)
+    return f"{type(value).__name__}({', '.join(settings(value, depth))})"
+
+
+def settings(value: Any, depth: int = 0) -> list[str]:
+    """The settings of an object as "name=value", see `described`."""
+    if depth >= _DEEPEST:
+        return []
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    else:
+        found = {name: item for name, item in getattr(value, "__dict__", {}).items() if not name.startswith("_")}
+    if isinstance(value, torch.nn.Module):
+        found.pop("training", None)
+    return [f"{name}={described(item, depth + 1)}" for name, item in found.items()]
+
+
+def signature(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Name, shape and dtype of each."""
+    return [f"'{name}' {tuple(value.shape)} {str(value.dtype)[6:]}" for name, value in tensors.items()]
+
+
+def values(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Name, shape and value of each."""
+    return [f"{name}={_tensor(value)}" for name, value in tensors.items()]
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of all that a value holds: tensors by shape, type and bytes, dataclasses field by field."""
+    found = hashlib.sha256()
+    feed(found, value)
+    return found.hexdigest()
+
+
+def feed(found: Any, value: Any) -> None:
+    """Add a value to a digest."""
+    if isinstance(value, Tensor):
+        found.update(f"{tuple(value.shape)} {value.dtype}".encode())
+        found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    elif isinstance(value, tuple | list):
+        found.update(f"{len(value)} items".encode())
+        for item in value:
+            feed(found, item)
+    elif dataclasses.is_dataclass(value):
+        found.update(type(value).__qualname__.encode())
+        feed(found, [getattr(value, field.name) for field in dataclasses.fields(value)])
+    else:
+        found.update((repr(value) if isinstance(value, _PLAIN) else type(value).__qualname__).encode())
+
+
+def _tensor(value: Tensor) -> str:
+    """A tensor by its shape and its one value, or else a digest."""
+    if value.numel() and bool((value == value.flatten()[0]).all()):
+        return f"{tuple(value.shape)} of {value.flatten()[0].item():.12g}"
+    return f"{tuple(value.shape)} {digest(value)[:12]}"

@@ -1,0 +1,75 @@
+"""The bench: networks at work on the data of clients in this process, in pieces that fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scool_ppl.tasks.base import Task
+from scool_ppl.train.batches import Probe
+from scool_ppl.train.contract import Mixture
+from scool_ppl.train.executors.executor import Executor, mixed
+from scool_ppl.train.questions import Params
+
+_ELEMENTS_AT_ONCE = 2**25  # of the widest layer in one forward pass: some hundred MB
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An executor and the inputs that it runs on; `width`: elements of the networks' widest layer for one input."""
+
+    executor: Executor
+    task: Task
+    inputs: Tensor
+    width: int
+
+    def chunks(self, length: int, networks: int, shared: bool = False) -> Iterator[slice]:
+        """Slices of `length` inputs per network, so short that the activations of the networks at work fit."""
+        gathered = 0 if shared else networks * self.inputs[0].numel()
+        at_once = max(1, _ELEMENTS_AT_ONCE // max(self.executor.at_once(networks) * self.width, gathered))
+        for start in range(0, length, at_once):
+            yield slice(start, start + at_once)
+
+    def outputs(self, networks: Params, rows: Tensor, mixture: Mixture | None) -> Iterator[tuple[slice, Tensor]]:
+        """Outputs of networks, or of their mixtures, for rows (K, n) of the inputs, some columns at a time."""
+        rows = rows.to(self.inputs.device)
+        for columns in self.chunks(rows.shape[1], len(rows)):
+            inputs = self.inputs[rows[:, columns]]
+            if mixture is None:
+                yield columns, self.executor.forward(networks, inputs)
+            else:
+                yield columns, mixed(self.executor, networks, inputs, *mixture)
+
+    def own_loss(self, networks: Params, probe: Probe) -> Tensor:
+        """Mean loss (P,) of networks (P, ...), each on its own row of a probe; differentiable in the parameters."""
+        index, targets, mask = (field.to(self.inputs.device) for field in probe)
+        total: Tensor | float = 0.0
+        for columns, outputs in self.outputs(networks, index, None):
+            total = total + (self.task.losses(outputs, targets[:, columns]) * mask[:, columns]).sum(-1)
+        return torch.as_tensor(total) / mask.sum(-1)
+
+    def all_losses(self, networks: Params, probe: Probe) -> Tensor:
+        """loss[i, j] of every network i on every row j of a probe (K, P): each network sees the same pile of inputs."""
+        mask, count = probe.mask, len(next(iter(networks.values())))
+        index, targets = (field[mask].to(self.inputs.device) for field in (probe.index, probe.targets))
+        owner = mask.nonzero()[:, 0].to(self.inputs.device)
+        totals = next(iter(networks.values())).new_zeros(count, len(mask))
+        for part in self.chunks(len(index), count, shared=True):
+            outputs = self.executor.forward(networks, self.inputs[index[part]], shared=True)
+            labels = targets[part].expand(count, *targets[part].shape)
+            totals.index_add_(1, owner[part], self.task.losses(outputs, labels))
+        return totals / mask.sum(-1).to(self.inputs.device)
+
+    def column_losses(self, networks: Params, senders: Tensor, probe: Probe, whose: str) -> Tensor:
+        """Losses (K, M) of pairs with these senders (K, M), see `questions.PairLoss`; a column at a time, so that memory
+        stays at one more copy of the networks.
+        """
+        columns = []
+        for chosen in senders.to(self.inputs.device).T:
+            rows = chosen.cpu() if whose == "receiver" else torch.arange(len(chosen))
+            models = networks if whose == "receiver" else {name: value[chosen] for name, value in networks.items()}
+            columns.append(self.own_loss(models, Probe(*(field[rows] for field in probe))))
+        return torch.stack(columns, 1)

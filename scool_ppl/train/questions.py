@@ -1,0 +1,58 @@
+"""The questions of a round: what clients can be asked about networks, as data that could be sent to them."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from scool_ppl.errors import unknown
+from scool_ppl.graph.candidates import Peers
+
+Params = dict[str, Tensor]
+"""Parameters of K networks: name -> (K, *shape)."""
+
+Whose = Literal["receiver", "sender"]
+
+
+class PairLoss(NamedTuple):
+    """Mean losses of pairs, (K, M), 0 where masked. With j = senders[i, m] and loss[a, b] of network a on b's probe:
+
+    whose="receiver": entry [i, m] = loss[i, j]; whose="sender": entry [i, m] = loss[j, i].
+    """
+
+    networks: Params
+    peers: Peers
+    whose: Whose = "receiver"
+    split: str = "train"
+
+
+class OwnLoss(NamedTuple):
+    """Mean loss of each client's network on its own probe, (K,), differentiable in the networks."""
+
+    networks: Params
+    split: str = "train"
+
+
+class Alignment(NamedTuple):
+    """<grad f_i(m_ij), grad f_j(m_ij)> at m_ij = (theta_i + theta_j) / 2, (K, M), 0 where masked.
+
+    f_i is the loss on client i's probe.
+    """
+
+    networks: Params
+    peers: Peers
+    split: str = "train"
+
+
+class LabelEntropy(NamedTuple):
+    """The loss of knowing only how a client's own training targets are distributed, (K,): for labels their entropy."""
+
+
+Question = PairLoss | OwnLoss | Alignment | LabelEntropy
+
+
+def check_whose(whose: str) -> None:
+    """Raises InputError unless it says whose network a pair's loss is of."""
+    if whose not in ("receiver", "sender"):
+        raise unknown("model", whose, ("receiver", "sender"))
