@@ -7,4 +7,15 @@ from scool_ppl.data.own import READERS, Arrays
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation, parse
 
-__all__ = ["Arrays", "DATASETS", "DEFAULT_FEDERATION", "Federation", "GENERATED", "READERS", "SPLITS", "load_dataset", "load_federation", "parse"]
+__all__ = [
+    "DATASETS",
+    "DEFAULT_FEDERATION",
+    "GENERATED",
+    "READERS",
+    "SPLITS",
+    "Arrays",
+    "Federation",
+    "load_dataset",
+    "load_federation",
+    "parse",
+]

@@ -1,15 +1,21 @@
-"""Descriptions: the same for what is the same, another for any setting that is another, and free of addresses."""
+"""Descriptions: the same for what is the same, another for any setting that is another; versions of what is installed."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import pyro
 import pytest
 import torch
 
-from scool_ppl.base.describe import described, digest, settings, signature, values
+from scool_ppl.base.describe import described, digest, own_version, settings, signature, values, versions
+
+PACKAGES = {"torch": "torch", "torchvision": "torchvision", "pyro": "pyro-ppl", "numpy": "numpy"}
 
 
 @dataclass(frozen=True)
@@ -63,10 +69,11 @@ def test_things_are_described_by_their_class_and_settings(value: object, text: s
         (torch.arange(3.0), torch.arange(3.0).double()),
         (torch.nn.Dropout(0.1), torch.nn.Dropout(0.2)),
         (partial(function, rate=1), partial(function, rate=2)),
+        (pyro.optim.Adam({"lr": 0.1}), pyro.optim.Adam({"lr": 0.2})),
         (1, True),
         (1, "1"),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_another_setting_is_another_description(one: object, other: object) -> None:
     assert described(one) != described(other)
@@ -124,3 +131,24 @@ def test_a_digest_does_not_depend_on_where_a_tensor_lies() -> None:
     tensor = torch.arange(6.0).view(2, 3)
     assert digest(tensor) == digest(tensor.clone()) == digest(tensor.T.contiguous().T)
     assert digest((1, "a")) == digest([1, "a"])
+
+
+def test_no_description_holds_an_address() -> None:
+    things = [Part, Part(1, object()), print, function, torch.nn.Linear(2, 1), pyro.optim.Adam({"lr": 0.1})]
+    assert " at 0x" not in described(things)
+
+
+def test_versions_are_those_of_the_installed_packages() -> None:
+    found = versions()
+    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+    for name, package in PACKAGES.items():
+        assert found[name].split("+")[0] == version(package).split("+")[0]
+    assert set(found) == {"scool_ppl", "python", *PACKAGES}
+
+
+def test_a_tree_that_is_not_installed_has_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.import_module("scool_ppl.base.describe"), "version", missing)
+    assert own_version() == "0+unknown"

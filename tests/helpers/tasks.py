@@ -11,7 +11,7 @@ from scool_ppl.data.federation import Federation
 from scool_ppl.data.generated import sine, text
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Params
+from scool_ppl.train.questions import Params
 from tests.helpers.small import normal
 
 

@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import io
 import json
 import math
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 
-from scool_ppl import load_federation
 from scool_ppl.cli.federations import federations
-from scool_ppl.cli.main import main
-from scool_ppl.data import named as sources
-from scool_ppl.data.recipes import RECIPES
 from scool_ppl.errors import RunError
 from scool_ppl.zoo import load as zoo
+from tests.helpers.command import FILES, TINY, bits, contents, fit, refused, rows, scool
 
-FILES = {
-    "clients.csv",
-    "run.json",
-    "history.jsonl",
-    "weights.npz",
-    "graph.graphml",
-    "graph.png",
-    "weights.png",
-    "history.png",
-    "summary.json",
-}
 ENTRIES = {*FILES, "checkpoints"}
-TINY = (
-    "--federation=permuted:digits:clients=4,groups=2,train=20,test=20",
-    *("--rounds=2", "--warmup-epochs=40", "--local-epochs=1", "--executor=stacked", "--quiet"),
-)
+
 COMMANDS = ("fit", "resume", "compare", "plot", "check", "models", "federations", "reproduce")
 # The prior of this model is one constant graph, so that what reached `build` can be read off the run's weights.
 CONSTANT = """
@@ -53,55 +35,14 @@ def build(num_clients: int, weight: float = 0.5, flag: bool = False) -> Cooperat
 """
 
 
-class Answer(NamedTuple):
-    code: object
-    out: str
-    err: str
-
-
-def scool(*arguments: object) -> Answer:
-    """The command in this process: exit code, standard output, standard error."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    return Answer(stop.value.code, out.getvalue(), err.getvalue())
-
-
 def function_of(command: str) -> Any:
     return federations if command == "federations" else getattr(sys.modules["scool_ppl.cli.main"], command)
 
 
-def fit(folder: Path, *arguments: object) -> Answer:
-    answer = scool("fit", *arguments, *TINY, "--out", folder)
-    assert answer.code == 0, answer.err
-    return answer
-
-
-def refused(*arguments: object, code: int = 2) -> str:
-    """The one line of a command that must not succeed."""
-    answer = scool(*arguments)
-    assert answer.code == code, answer
-    assert answer.out == ""
-    assert answer.err.startswith("scool: ")
-    assert answer.err.count("\n") == 1
-    assert answer.err.endswith("\n")
-    return answer.err
-
-
-def contents(folder: Path) -> dict[str, bytes | None]:
-    """Every path below a folder, with the bytes of its files."""
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
-
-
-def rows(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
-
-
-def bits(run: Path) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
-    """Weights and history of a run, without its times."""
-    with np.load(run / "weights.npz") as arrays:
-        weights = {name: arrays[name].tobytes() for name in arrays}
-    return weights, [{key: value for key, value in row.items() if key != "seconds"} for row in rows(run)]
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are not drawn, which takes longer than a tiny fit."""
+    monkeypatch.setattr("scool_ppl.runs.folder.Run.draw", lambda run: [])
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +132,7 @@ def test_run_json_is_enough_to_repeat_the_run(learned: tuple[Path, str]) -> None
     assert request["federation"].startswith("permuted:digits:")
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_name_and_a_path_are_the_same_bits_and_a_seed_is_not(learned: tuple[Path, str], tmp_path: Path) -> None:
     fit(tmp_path / "path", zoo.models_folder() / "scool_sbm.py", "blocks=3")
     assert bits(tmp_path / "path") == bits(learned[0])
@@ -199,6 +141,7 @@ def test_a_name_and_a_path_are_the_same_bits_and_a_seed_is_not(learned: tuple[Pa
     assert bits(tmp_path / "seed")[1] != bits(learned[0])[1]
 
 
+@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize(
     ("pairs", "weight"), [((), 0.5), (("weight=0.25",), 0.25), (("weight=1", "flag=true"), 0.5)], ids=str
 )
@@ -209,11 +152,13 @@ def test_hyperparameters_reach_build(tmp_path: Path, pairs: tuple[str, ...], wei
         assert np.allclose(arrays["weights"], weight * (1 - np.eye(4)))
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_hyperparameters_without_a_model_go_to_the_default(learned: tuple[Path, str], tmp_path: Path) -> None:
     fit(tmp_path / "run", "blocks=3")
     assert bits(tmp_path / "run") == bits(learned[0])
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_the_e_step_can_be_svi(tmp_path: Path) -> None:
     for e_step in ("natural", "svi"):
         command = ("fit", "ring", *TINY, "--federation=permuted:digits:clients=8,groups=2,train=40,test=20")
@@ -223,12 +168,14 @@ def test_the_e_step_can_be_svi(tmp_path: Path) -> None:
     assert svi == pytest.approx(natural, rel=0.05)
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_svi_leaves_given_graphs_and_the_baseline_alone(tmp_path: Path) -> None:
     answer = scool("fit", "fedavg", *TINY, "--rounds=1", "--e-step=svi", "--baseline", "--out", tmp_path / "run")
     assert answer.code == 0, answer.err
     assert rows(tmp_path / "run")[-1]["elbo"] == 0
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_runs_without_a_name_get_free_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in ("runs/local", "runs/local-2"):
@@ -280,50 +227,12 @@ def test_check_passes_or_ends_with_2(tmp_path: Path) -> None:
     assert "FAIL  samples a site 'Y' and returns it: sites ['graph'] are sampled, expected one named 'Y'" in broken.out
 
 
-def test_models_and_federations_are_listed() -> None:
+def test_models_are_listed_with_their_hyperparameters() -> None:
     listed = scool("models")
     assert listed.code == 0
     for name in zoo.model_names():
         assert f" {name} " in listed.out
     assert "blocks=8" in listed.out
-    listed = scool("federations")
-    assert listed.code == 0
-    for name in (*RECIPES, *sources.DATASETS):
-        assert name in listed.out
-    assert "groups=4" in listed.out
-    assert "p_i[c]" in listed.out
-
-
-def test_federations_show_prints_and_draws(tmp_path: Path) -> None:
-    picture = tmp_path / "mine.png"
-    command = ("federations", "show", "shuffled-targets:digits:clients=70,groups=3,base=groups", "--out", picture)
-    answer = scool(*command, "--seed=3")
-    assert answer.code == 0, answer.err
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    federation = load_federation("shuffled-targets:digits:clients=70,groups=3,base=groups", seed=3)
-    sizes = [str(int(federation.sizes(split)[7])) for split in ("train", "validation", "test")]
-    (row,) = (line.replace("│", " ").split() for line in answer.out.splitlines() if "client 7 " in line)
-    assert row[2:6] == ["0", *sizes]
-    assert "70 clients, 3 groups" in answer.out
-    links = int(federation.truth.sum()) if federation.truth is not None else 0
-    assert f"true graph with {links} links, not symmetric" in " ".join(answer.out.split())
-    assert "and 10 more" in answer.out
-    before = contents(tmp_path)
-    assert "--overwrite" in refused(*command)
-    assert contents(tmp_path) == before
-    assert scool(*command, "--overwrite").code == 0
-    assert contents(tmp_path) != before
-    for name, words in (("mine.txt", "ends in '.txt'"), ("none/mine.png", "cannot write")):
-        assert words in refused("federations", "show", "iid:digits", "--out", tmp_path / name)
-
-
-def test_federations_show_says_where_there_is_no_truth(tmp_path: Path) -> None:
-    answer = scool("federations", "show", "dirichlet:digits", "--clients=4", "--out", tmp_path / "mine.pdf")
-    assert answer.code == 0, answer.err
-    assert "4 clients, no known groups" in answer.out
-    assert "no true graph" in answer.out
-    assert "unknown recipe 'grups'" in refused("federations", "show", "grups:digits")
-    assert "SPEC" in refused("federations", "show")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -495,15 +404,20 @@ def test_a_run_that_ends_early_has_its_own_code(
     assert line == f"scool: {str(error) or 'interrupted'}; go on with `scool resume {run}`\n"
 
 
-def test_as_a_program(tmp_path: Path) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "scool_ppl", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-
-    done = run("fit", "local", *TINY, "--out=run")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_as_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`python -m scool_ppl`, without the seconds of a new process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["scool_ppl", "fit", "local", *TINY, "--out=run"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("scool_ppl", run_name="__main__", alter_sys=True)
+    assert (end.value.code, capsys.readouterr().err) == (0, "")
     assert {path.name for path in (tmp_path / "run").iterdir()} == ENTRIES
-    failed = run("fit", "locla")
+
+
+def test_as_a_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "scool_ppl", "fit", "locla"]
+    failed = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr.startswith("scool: unknown model 'locla'")
     assert failed.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
