@@ -170,3 +170,21 @@ def arrays(**changes: Any) -> Federation:
 def test_what_cannot_be_is_one_line(call: Any, words: str) -> None:
     arrays()
     refuses(call, words)
+
+
+def test_the_fingerprint_is_of_all_that_it_holds_but_how_it_was_asked_for() -> None:
+    first = small()
+    assert first.fingerprint == small(spec="elsewhere").fingerprint
+    assert first.fingerprint == first.select([0, 1]).fingerprint
+    changed = [
+        small(inputs=torch.arange(16.0).view(8, 2) + 1),
+        small(targets=torch.tensor([0, 1, 2, 0, 1, 2, 0, 2])),
+        small(train=(torch.tensor([0, 1]), torch.tensor([3, 5]))),
+        small(validation=(torch.tensor([], dtype=torch.long), torch.tensor([2]))),
+        small(names=("a", "c")),
+        small(relabel=None),
+        small(groups=None),
+        small(truth=torch.tensor([[0.0, 1.0], [0.0, 0.0]])),
+        first.select([1, 0]),
+    ]
+    assert len({first.fingerprint, *(other.fingerprint for other in changed)}) == 1 + len(changed)

@@ -33,6 +33,7 @@ from scool_ppl import (
 )
 from scool_ppl.em.model import CooperationModel
 from scool_ppl.graph.candidates import Peers
+from scool_ppl.train.contract import Plan
 from scool_ppl.train.networks import MLP
 from tests.helpers.refusals import Case, refused, refuses
 from tests.helpers.small import brief
@@ -70,7 +71,7 @@ def stepped(model: str, **choices: Any) -> Any:
 
 
 def train(**changes: Any) -> Any:
-    return CLIENTS.train(changes.pop("params", PARAMS), None, **{"epochs": 1, "seed": 0, "round": 0, **changes})
+    return CLIENTS.train(changes.pop("params", PARAMS), None, Plan(**changes))
 
 
 CLIENT: list[Case] = [
@@ -95,13 +96,16 @@ CLIENT: list[Case] = [
     (lambda: CLIENTS.evaluate(PARAMS, "tset"), "unknown split 'tset'"),
     (lambda: CLIENTS.probe(0, 0, "tset"), "unknown split 'tset'"),
     (lambda: CLIENTS.pair_loss(PARAMS, PAIR, CLIENTS.probe(0, 0)), "peers are of 2 clients, expected 3"),
-    (lambda: CLIENTS.pair_loss(PARAMS, Peers.everybody(3), CLIENTS.probe(0, 0), model="x"), "unknown model 'x'"),  # type: ignore[arg-type]
+    (lambda: CLIENTS.pair_loss(PARAMS, Peers.everybody(3), CLIENTS.probe(0, 0), "x"), "unknown model 'x'"),  # type: ignore[arg-type]
 ]
 
 
 DRIVER: list[Case] = [
     (lambda: EM("scool_sbm", CLIENTS), "model is 'scool_sbm', expected a CooperationModel; load_model"),  # type: ignore[arg-type]
-    (lambda: EM(load_model("local", 3), TINY), "clients is a Federation, expected a Clients"),  # type: ignore[arg-type]
+    (
+        lambda: EM(load_model("local", 3), TINY),
+        "clients is a Federation, expected a AnyClients",
+    ),  # type: ignore[arg-type]
     (lambda: EM(load_model("local", 4), CLIENTS), "the model is for 4 clients, the federation has 3"),
     (lambda: EM(load_model("local", 3), CLIENTS, 5), "schedule is 5, expected a Schedule"),  # type: ignore[arg-type]
     (lambda: EM(load_model("local", 3), CLIENTS, seed="a"), "seed is 'a'"),  # type: ignore[arg-type]

@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.peers import JOINED, All, EpsilonGreedy, PeerPolicy, RandomPairs, Top
-from scool_ppl.train.start import RoundStart
+from scool_ppl.train.start import Memory, Remembered, RoundStart
 from tests.helpers.refusals import Case, refused, refuses
 from tests.helpers.small import normal, uniform
 
@@ -33,7 +34,7 @@ def turn(
     size: int = K,
     peers: Peers | None = None,
     weights: Tensor | None = None,
-    memory: dict[str, Tensor] | None = None,
+    memory: Memory | None = None,
     includes_self: bool = False,
     seed: int = 0,
 ) -> RoundStart:
@@ -43,6 +44,11 @@ def turn(
 
 def affinity(seed: int = 0) -> Tensor:
     return uniform(K, K, seed=seed)
+
+
+def known(values: Tensor) -> Memory:
+    """The memory of a policy that has found these affinities."""
+    return {"affinity": Remembered(values, (0, 1))}
 
 
 def best(values: Tensor, count: int) -> list[set[int]]:
@@ -82,48 +88,61 @@ def test_all_keeps_everybody_and_any_table_it_is_given() -> None:
 @pytest.mark.parametrize("count", [1, 3, 5, 9])
 def test_without_exploration_the_best_are_looked_at(count: int, includes_self: bool) -> None:
     policy = EpsilonGreedy(count, epsilon=0.0)
-    peers = policy(turn(memory={"affinity": affinity()}, includes_self=includes_self))
+    peers = policy(turn(memory=known(affinity()), includes_self=includes_self))
     expected = best(affinity(), count)
     assert looked_at(peers) == [row | {i} if includes_self else row for i, row in enumerate(expected)]
     assert peers.senders is None
 
 
-def test_affinity_is_the_sum_of_the_graphs_or_the_last_one() -> None:
-    memory: dict[str, Tensor] = {}
-    keep: dict[str, Tensor] = {}
-    last, total, peers = torch.zeros(K, K).double(), torch.zeros(K, K).double(), None
+@pytest.mark.parametrize("accumulate", [True, False])
+def test_affinity_is_the_sum_of_the_graphs_or_the_last_one(accumulate: bool) -> None:
+    policy, memory, peers = EpsilonGreedy(2, 0.0, accumulate=accumulate), {}, None
+    last = expected = torch.zeros(K, K).double()
     for round in range(4):
-        weights = None if round == 0 else last
-        given = {"peers": peers, "weights": weights, "seed": 3}
-        both = [
-            EpsilonGreedy(2, 0.0, accumulate=accumulate)(turn(round, memory=kept, **given))
-            if kept
-            else EpsilonGreedy(2, 0.0, accumulate=accumulate)(RoundStart(*turn(round, **given))._replace(memory=kept))
-            for accumulate, kept in ((True, memory), (False, keep))
-        ]
-        assert torch.allclose(memory["affinity"], total)
-        assert torch.allclose(keep["affinity"], last)
+        given = turn(round, peers=peers, weights=None if round == 0 else last, memory=memory, seed=3)
+        before = dict(memory)
+        found, memory = policy(given), policy.to_remember(given)
+        assert before == given.memory, "what is to be remembered is returned, not written"
+        assert torch.allclose(memory["affinity"].value, expected)
+        assert memory["affinity"].axes == (0, 1)
         if round:
             # Where pairs were not looked at there is no weight, and ties are broken at random.
-            for policy_peers, values in zip(both, (total, last), strict=True):
-                for i, row in enumerate(looked_at(policy_peers)):
-                    least = min(float(values[i, j]) for j in row)
-                    assert all(float(values[i, j]) <= least + 1e-8 for j in set(range(K)) - row - {i})
+            for i, row in enumerate(looked_at(found)):
+                least = min(float(expected[i, j]) for j in row)
+                assert all(float(expected[i, j]) <= least + 1e-8 for j in set(range(K)) - row - {i})
         peers = Peers(OTHERS)
         last = (uniform(K, K, seed=round) - 0.2).fill_diagonal_(0)
-        total = total + last
+        expected = expected + last if accumulate else last
+
+
+def test_nothing_known_of_a_newcomer_is_no_affinity() -> None:
+    values = affinity()
+    values[2] = values[:, 2] = torch.nan
+    found = EpsilonGreedy(2, 0.0).affinity(turn(memory=known(values)))
+    assert not found[2].any()
+    assert not found[:, 2].any()
+    assert torch.equal(found[3:, 3:], values[3:, 3:])
 
 
 def test_the_first_graph_of_a_prior_is_no_affinity() -> None:
     """Before the first round a graph is what the prior starts from, not what the clients found."""
     given = turn(0, peers=Peers(OTHERS), weights=affinity())
-    EpsilonGreedy(2, 0.0)(given)
-    assert not bool(given.memory["affinity"].any())
+    assert not bool(EpsilonGreedy(2, 0.0).affinity(given).any())
+
+
+@pytest.mark.parametrize("policy", [All(), Top(2), RandomPairs()], ids=str)
+def test_most_policies_remember_nothing(policy: PeerPolicy) -> None:
+    assert policy.to_remember(turn(3, peers=Peers(OTHERS), weights=affinity())) == {}
+
+
+def test_a_policy_without_a_choice_says_what_to_write() -> None:
+    with pytest.raises(InputError, match="Mine has no `__call__`; write one that returns the round's Peers"):
+        type("Mine", (PeerPolicy,), {})()(turn())
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_full_exploration_is_uniform(count: int) -> None:
-    found = frequency(EpsilonGreedy(count, epsilon=1.0), memory={"affinity": affinity()})
+    found = frequency(EpsilonGreedy(count, epsilon=1.0), memory=known(affinity()))
     assert within(found[OTHERS], count / (K - 1))
     assert not bool(found.diagonal().any())
 
@@ -135,7 +154,7 @@ def test_without_affinity_the_first_look_is_uniform() -> None:
 @pytest.mark.parametrize(("round", "epsilon"), [(0, 0.6), (2, 0.4), (6, 0.0), (50, 0.0)])
 def test_exploration_decays(round: int, epsilon: float) -> None:
     values = affinity()
-    found = frequency(EpsilonGreedy(1, 0.6, decay=0.1), round=round, memory={"affinity": values})
+    found = frequency(EpsilonGreedy(1, 0.6, decay=0.1), round=round, memory=known(values))
     top = torch.tensor([next(iter(row)) for row in best(values, 1)])
     chance = 1 - epsilon + epsilon / (K - 1)
     assert within(found[torch.arange(K), top], chance)
@@ -221,7 +240,7 @@ def test_top_starts_with_everybody_and_waits() -> None:
 
 def test_top_begins_again_when_clients_have_joined() -> None:
     everybody = Peers.everybody(4)
-    given = turn(5, size=4, peers=everybody, weights=uniform(4, 4), memory={JOINED: torch.tensor(3)})
+    given = turn(5, size=4, peers=everybody, weights=uniform(4, 4), memory={JOINED: Remembered(torch.tensor(3), ())})
     assert Top(keep=2, after=3)(given) is everybody
     assert Top(keep=2, after=2)(given).mask.shape == (4, 2)
 

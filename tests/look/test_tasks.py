@@ -10,7 +10,7 @@ import torch
 
 from scool_ppl.em.em import EM
 from scool_ppl.em.model import Schedule
-from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.evidence import RoundEvidence
 from scool_ppl.look.likelihoods import CrossLoss
 from scool_ppl.look.peers import All
 from scool_ppl.train.clients import Clients
@@ -22,8 +22,8 @@ def test_evidence_takes_chance_and_marginal_from_the_task() -> None:
     data = federation("vectors")
     whose = clients(data)
     em = EM(load_model("scool_sbm", 4), whose, Schedule(local_steps=1))
-    turn = em.round_start(em.init())
-    evidence = Evidence(turn, em.init().params, All()(turn))
+    start = em.round_start(em.init())
+    evidence = RoundEvidence(start, em.init().params, All()(start), ["label_entropy"])
     assert float(evidence.chance) == pytest.approx(data.task.chance)
     own = torch.stack([data.targets[rows].double().var(0, unbiased=False).sum() for rows in data.train])
     torch.testing.assert_close(
@@ -38,8 +38,9 @@ def test_references_of_cross_loss(name: str, reference: Any) -> None:
     whose = Clients(data, executor="stacked")
     em = EM(load_model("scool_sbm", data.num_clients), whose, Schedule(warmup_epochs=40))
     state = em.init()
-    turn = em.round_start(state)
-    evidence = Evidence(turn, em.train(state, turn).trained.params, All()(turn))
+    start = em.round_start(state)
+    needs = ("loss", "loss_received", "label_entropy")
+    evidence = RoundEvidence(start, em.train(state, start).trained.params, All()(start), needs)
     likelihood = CrossLoss(reference=reference)
     found, best = likelihood.reference_loss(evidence), likelihood._best(evidence)
     assert best < evidence.chance  # who trained on similar data knows something

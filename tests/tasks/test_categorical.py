@@ -103,3 +103,9 @@ def test_wrong_arrays_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         Federation.from_arrays(**{"validation": 0.0, "test": 0.0, **TOKENS, **changes})
     assert "\n" not in str(caught.value)
+
+
+def test_only_classes_that_a_client_has_are_its_own_outputs_and_all_tokens_are() -> None:
+    counts = torch.tensor([[3, 0, 1], [0, 0, 2]])
+    assert Classification(3).own_outputs(counts).tolist() == [[True, False, True], [False, False, True]]
+    assert NextToken(3).own_outputs(counts).tolist() == [[True] * 3] * 2

@@ -118,3 +118,7 @@ def test_wrong_arrays_are_refused(changes: dict[str, Any], words: str) -> None:
 def test_impossible_likelihoods_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(InputError, match="expected a positive sigma, at least one dimension and a variance from 0 up"):
         Regression(**options)  # type: ignore[arg-type]
+
+
+def test_all_dimensions_are_everyones_own_outputs() -> None:
+    assert Regression(dimensions=2).own_outputs(torch.zeros(3, 0, dtype=torch.long)).tolist() == [[True, True]] * 3
