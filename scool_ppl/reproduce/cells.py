@@ -21,7 +21,6 @@ from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMInfo, EMState
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.reproduce.experiment import Cell
-from scool_ppl.runs.identity import fingerprint
 from scool_ppl.runs.rows import number, total_seconds
 from scool_ppl.train.contract import AnyClients, Evaluation
 from scool_ppl.train.hostile import HostileClients
@@ -64,7 +63,7 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
         "graphs": _graphs(graphs, federation) if graphs else None,
         "executor": em.clients.executor_name,
         "seconds": total_seconds(fit.history),
-        "data": fingerprint(federation)[:12],
+        "data": federation.fingerprint[:12],
         "versions": versions(),
         "code": {"library": _library(), "model": file_sha256(model_path(cell.model))[:12]},
     }
