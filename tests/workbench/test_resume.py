@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from scool_ppl import InputError, load_federation
+from scool_ppl.base.describe import versions
 from scool_ppl.base.files import file_sha256
-from scool_ppl.base.versions import versions
 from scool_ppl.runs.folder import MARK, Run
 from scool_ppl.workbench.resume import Request, resume
 from scool_ppl.workbench.settings import Settings

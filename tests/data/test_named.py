@@ -1,8 +1,7 @@
-"""Datasets as arrays: digits against scikit-learn, torchvision's formats from files written here, the user's .npz."""
+"""Datasets by name: digits against scikit-learn, torchvision's formats from files written here, and what is missing."""
 
 from __future__ import annotations
 
-import os
 import pickle
 import struct
 from pathlib import Path
@@ -11,18 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from scool_ppl.base.files import write_npz
 from scool_ppl.data.named import load_dataset
-from scool_ppl.data.reading import read_npz
 from scool_ppl.errors import InputError
-
-
-@pytest.fixture
-def data_root() -> Path:
-    root = Path(os.environ.get("SCOOL_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    if not (root / "MNIST" / "raw" / "train-images-idx3-ubyte").exists():
-        pytest.skip(f"no MNIST in {root}; set SCOOL_DATA")
-    return root
 
 
 def write_idx(folder: Path, part: str, images: np.ndarray, labels: np.ndarray) -> None:
@@ -214,51 +203,3 @@ def test_mnist_itself(data_root: Path) -> None:
     assert abs(float(arrays.inputs_train.std()) - 1) < 1e-3
     # Counts from the description of the data set.
     assert torch.bincount(arrays.targets_test).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-
-
-def test_npz_round_trip_and_no_partial_file(tmp_path: Path) -> None:
-    arrays = {"inputs": np.eye(3), "targets": np.arange(3), "client": np.zeros(3, dtype=int)}
-    write_npz(tmp_path / "a.npz", arrays)
-    back = read_npz(tmp_path / "a.npz")
-    assert sorted(back) == sorted(arrays)
-    assert all(np.array_equal(back[name], arrays[name]) for name in arrays)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
-
-
-def test_npz_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot write"):
-        write_npz(tmp_path / "missing" / "a.npz", {"inputs": np.eye(3)})
-
-
-def test_npz_damage_is_one_line(tmp_path: Path) -> None:
-    good = tmp_path / "good.npz"
-    write_npz(good, {"inputs": np.eye(30), "targets": np.arange(30), "client": np.zeros(30, dtype=int)})
-    content = good.read_bytes()
-    flipped = bytearray(content)
-    flipped[content.index(np.ones(1).tobytes())] ^= 1
-    damaged = {"empty": b"", "text": b"not an archive", "cut": content[:-200], "flipped": bytes(flipped)}
-    for name, data in damaged.items():
-        (tmp_path / name).write_bytes(data)
-        with pytest.raises(InputError, match="cannot read") as caught:
-            read_npz(tmp_path / name)
-        assert "\n" not in str(caught.value)
-
-
-def test_npz_with_wrong_arrays(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    np.savez(path, inputs=np.eye(3), client=np.arange(3))
-    with pytest.raises(InputError, match="has no targets"):
-        read_npz(path)
-    np.savez(path, inputs=np.eye(3), client=np.arange(3), targets=np.arange(3), splits=np.arange(3))
-    with pytest.raises(InputError, match="did you mean 'split'"):
-        read_npz(path)
-    np.savez(path, inputs=np.array([{}, []], dtype=object), client=np.arange(2), targets=np.arange(2))
-    with pytest.raises(InputError, match="cannot read"):
-        read_npz(path)
-    np.save(tmp_path / "b.npy", np.eye(3))
-    with pytest.raises(InputError, match="single array"):
-        read_npz(tmp_path / "b.npy")
-    with pytest.raises(InputError, match="no file"):
-        read_npz(tmp_path / "missing.npz")
-    with pytest.raises(InputError, match="cannot read"):
-        read_npz(tmp_path)

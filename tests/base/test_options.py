@@ -44,6 +44,8 @@ def test_values_have_the_declared_types() -> None:
         ("count=none", "expected a whole number"),
         ("maybe=x", "expected a whole number or none"),
         ("share=x", "expected a number"),
+        ("share=nan", "share is 'nan', expected a number"),
+        ("share=-inf", "share is '-inf', expected a number"),
         ("flag=1", "expected true or false"),
         ("word=three", "unknown option of it word value 'three'; known: one, two"),
         ("count", "write name=value"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 import re
 from typing import Any
 
@@ -14,8 +15,68 @@ from hypothesis import strategies as st
 
 from scool_ppl.base.randomness import generator
 from scool_ppl.data.recipes import RECIPES
-from scool_ppl.data.recipes.splitting import Partition, Pool
+from scool_ppl.data.recipes.splitting import (
+    Partition,
+    Pool,
+)
 from scool_ppl.errors import InputError
+from tests.helpers.pools import make_pool
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_every_recipe_deals_disjoint_rows_and_repeats_by_seed(name: str) -> None:
+    first, again, other = (RECIPES[name](make_pool(seed=seed), clients=10, train=30) for seed in (0, 0, 1))
+    owned = torch.cat([*first.train, *first.validation])
+    assert len(owned.unique()) == len(owned)
+    assert int(owned.min()) >= 0
+    assert int(owned.max()) < 1000
+    assert len(first.train) == len(first.validation) == len(first.test) == 10
+    assert [len(a) + len(b) for a, b in zip(first.train, first.validation, strict=True)] == [30] * 10
+    assert [len(rows) for rows in first.validation] == [6] * 10
+    for split in ("train", "validation", "test"):
+        pairs = zip(getattr(first, split), getattr(again, split), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    assert not torch.equal(first.train[0], other.train[0])
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_every_recipe_shares_the_pool_when_train_is_not_given(name: str) -> None:
+    pool = make_pool()
+    partition = RECIPES[name](pool, clients=10, validation=0.0)
+    assert all(len(rows) == 0 for rows in partition.validation)
+    total = sum(len(rows) for rows in partition.train)
+    # Dirichlet leaves rows of the classes that few clients ask for; a group that its clients do not divide leaves fewer
+    # rows than it has clients; the others use all of a balanced pool.
+    least = {"dirichlet": 500, "disjoint": 991, "latent": 991, "shuffled-targets": 991}.get(name, 1000)
+    assert least <= total <= 1000
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"clients": 0}, "clients=0"),
+        ({"train": 0}, "train=0"),
+        ({"validation": 1.0}, "validation=1.0"),
+        ({"validation": math.nan}, "validation=nan"),
+        ({"test": 0}, "test=0"),
+        ({"test": 201}, "200 held-out"),
+        ({"clients": 10, "train": 101}, "lower"),
+        ({"clients": 5000}, "lower|use clients=500"),
+    ],
+)
+def test_every_recipe_refuses_impossible_common_options(name: str, options: dict[str, float], words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        RECIPES[name](make_pool(), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_global_generator_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    for recipe in RECIPES.values():
+        recipe(make_pool(), clients=10)
+    assert torch.equal(before, torch.get_rng_state())
+
 
 OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "clients": st.integers(1, 30),
@@ -158,12 +219,12 @@ PINNED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(RECIPES))
-def test_partitions_are_the_same_on_every_machine(name: str) -> None:
-    """These were printed on one machine: another that disagrees, or a change of a recipe, is noticed here.
+def test_a_golden_record_a_seed_gives_the_partition_it_gave_when_this_was_written() -> None:
+    """Digests of this code's own output: not a proof that it is right, but whoever changes what a spec and a seed mean,
+    and with them every published run, is told so. A change that is meant writes the digests anew.
 
-    `latent` is pinned as far as k-means can be: on clusters that rounding cannot confuse.
+    `latent` is recorded on clusters that rounding cannot confuse.
     """
-    options, expected = PINNED[name]
-    assert digest(make(name, pinned_pool(), options, seed=5)) == expected
-    assert digest(make(name, pinned_pool(), options, seed=6)) != expected
+    assert sorted(PINNED) == sorted(RECIPES)
+    found = {name: digest(make(name, pinned_pool(), options, seed=5)) for name, (options, _) in PINNED.items()}
+    assert found == {name: expected for name, (_, expected) in PINNED.items()}

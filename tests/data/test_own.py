@@ -12,6 +12,7 @@ from PIL import Image
 
 from scool_ppl import load_federation
 from scool_ppl.data.named import load_dataset
+from scool_ppl.data.own import channels_first
 from scool_ppl.errors import InputError
 
 RANDOM = np.random.default_rng(0)
@@ -146,3 +147,14 @@ def test_image_folders_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read the image .*000.png") as caught:
         load_dataset(f"imagefolder:{tmp_path}/a")
     assert "\n" not in str(caught.value)
+
+
+def test_channels_come_first_wherever_they_can_be_told() -> None:
+    for given, expected in (
+        ((2, 8, 9), (2, 1, 8, 9)),
+        ((2, 8, 9, 3), (2, 3, 8, 9)),
+        ((2, 3, 8, 9), (2, 3, 8, 9)),
+        ((2, 8, 9, 5), (2, 8, 9, 5)),
+        ((2, 1, 9, 3), (2, 1, 9, 3)),  # both could be: what torch's own images are is taken
+    ):
+        assert tuple(channels_first(torch.zeros(given)).shape) == expected

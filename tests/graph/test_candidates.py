@@ -1,25 +1,17 @@
-"""Peers and peer policies against loops over receivers and columns."""
+"""The table of candidates against loops over receivers and columns."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
-from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.look.peers import All, PeerPolicy, Top
-from scool_ppl.train.start import RoundStart
+from tests.helpers.small import normal
 
 SENDERS = torch.tensor([[1, 3], [0, 2], [3, 0], [2, 1]])
+
+
 MASK = torch.tensor([[True, True], [True, False], [False, False], [True, True]])
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def table() -> Peers:
@@ -128,82 +120,55 @@ def test_everybody_looks_at_all_others(num_clients: int) -> None:
     assert bool(Peers.everybody(num_clients, includes_self=True).mask.all())
 
 
-def chosen(
-    policy: PeerPolicy,
-    peers: Peers | None,
-    weights: Tensor | None,
-    round: int,
-    *,
-    num_clients: int = 4,
-    includes_self: bool = False,
-) -> Peers:
-    """What a policy chooses in a round, after one with these candidates and this graph."""
-    clients: Any = SimpleNamespace(num_clients=num_clients)
-    return policy(
-        RoundStart(
-            clients=clients,
-            params={},
-            start={},
-            peers=peers,
-            weights=weights,
-            memory={},
-            includes_self=includes_self,
-            epochs=1,
-            steps=None,
-            round=round,
-            seed=0,
-        )
-    )
+@both
+def test_pairs_are_listed_by_row(peers: Peers) -> None:
+    assert list(zip(*(part.tolist() for part in peers.pairs()), strict=True)) == candidates(peers)
 
 
-def test_all_keeps_everybody_and_any_table_it_is_given() -> None:
-    first = chosen(All(), None, None, 0, num_clients=3)
-    assert torch.equal(first.mask, ~torch.eye(3, dtype=torch.bool))
-    assert bool(chosen(All(), None, None, 0, num_clients=3, includes_self=True).mask.all())
-    for peers in (first, table()):
-        assert chosen(All(), peers, normal(*peers.mask.shape), 99) is peers
+@both
+@pytest.mark.parametrize("norm", [1.0, 2.0])
+def test_distances_and_inner_products_are_those_of_the_pairs(peers: Peers, norm: float) -> None:
+    own, theirs = normal(4, 7), normal(4, 7, seed=1)
+    distance, inner = peers.distance(own.float(), theirs.float(), norm), peers.inner(own, theirs)
+    assert distance.shape == inner.shape == peers.mask.shape
+    assert distance.dtype == torch.float64, "differences of near networks lose their digits in single precision"
+    for i, m, j in candidates(peers):
+        expected = (theirs[j] - own[i]).abs().pow(norm).sum().pow(1 / norm)
+        assert float(distance[i, m]) == pytest.approx(float(expected), rel=1e-6)
+        assert float(inner[i, m]) == pytest.approx(float((own[i] * theirs[j]).sum()))
 
 
-def test_top_starts_with_everybody_and_waits() -> None:
-    policy = Top(keep=2, after=3)
-    everybody = chosen(policy, None, None, 0)
-    assert everybody.senders is None
-    assert torch.equal(everybody.mask, ~torch.eye(4, dtype=torch.bool))
-    for round in (1, 2):
-        assert chosen(policy, everybody, torch.rand(4, 4), round) is everybody
-    assert chosen(policy, everybody, torch.rand(4, 4), 3).mask.shape == (4, 2)
+@both
+def test_the_absent_neither_learn_nor_teach(peers: Peers) -> None:
+    present = torch.tensor([True, False, True, True])
+    left = peers.among(present)
+    assert candidates(left) == [(i, m, j) for i, m, j in candidates(peers) if present[i] and present[j]]
+    assert left.columns() is peers.columns() or torch.equal(left.columns(), peers.columns())
+    assert peers.among(torch.ones(4, dtype=torch.bool)) is peers
 
 
-def test_top_keeps_the_heaviest_senders() -> None:
-    weights = torch.tensor([[9.0, 0.1, 0.4, 0.3], [0.2, 9.0, 0.1, 0.3], [0.5, 0.6, 9.0, 0.7], [0.3, 0.2, 0.1, 9.0]])
-    peers = chosen(Top(keep=2, after=1), Peers.everybody(4), weights, 1)
-    # The diagonal is heaviest but not a candidate; senders stay in ascending order.
-    assert peers.senders is not None
-    assert peers.senders.tolist() == [[2, 3], [0, 3], [1, 3], [0, 1]]
-    assert bool(peers.mask.all())
-    # A shrunken table is not shrunk again, but a smaller `keep` shrinks it further, by the table's own columns.
-    assert chosen(Top(keep=2, after=1), peers, peers.take(weights), 2) is peers
-    single = chosen(Top(keep=1, after=1), peers, peers.take(weights), 2)
-    assert single.senders is not None
-    assert single.senders.tolist() == [[2], [3], [3], [0]]
+def test_own_pairs_are_those_of_a_client_with_itself() -> None:
+    table = Peers(torch.tensor([[True, True], [True, False]]), torch.tensor([[1, 0], [0, 1]]))
+    assert table.own().tolist() == [[False, True], [False, False]], "a masked pair is no pair"
+    assert torch.equal(Peers.everybody(3, includes_self=True).own(), torch.eye(3).bool())
+    assert not Peers.everybody(3).own().any()
 
 
-def test_top_never_turns_a_masked_pair_into_a_candidate() -> None:
-    peers = everybody_but_one()
-    weights = torch.full((4, 4), 0.9).masked_fill(peers.mask, 0.1)
-    shrunk = chosen(Top(keep=2, after=0), peers, weights, 1)
-    assert {(i, j) for i, _, j in candidates(shrunk)} <= {(i, j) for i, _, j in candidates(peers)}
-    assert shrunk.mask.sum(1).tolist() == [2, 2, 0, 2]
+def test_fresh_pairs_are_candidates_that_are_looked_at() -> None:
+    everybody = Peers.everybody(3)
+    assert everybody.fresh is everybody
+    looked = torch.tensor([[True, True, False], [False] * 3, [False, True, True]])
+    some = everybody._replace(looked=looked)
+    assert torch.equal(some.fresh.mask, looked & ~torch.eye(3).bool())
+    assert some.fresh.looked is None
+    kept = table()._replace(looked=torch.tensor([[False, True]] * 4))
+    assert candidates(kept.fresh) == [(i, m, j) for i, m, j in candidates(table()) if m == 1]
 
 
-def test_top_keeps_all_where_there_are_no_more() -> None:
-    two = Peers.everybody(2)
-    assert chosen(Top(keep=2, after=0), two, torch.rand(2, 2), 5) is two
-    one = Peers.everybody(1)
-    assert chosen(Top(keep=1, after=0), one, torch.zeros(1, 1), 5) is one
-
-
-@pytest.mark.parametrize("options", [{"keep": 0}, {"keep": -1}, {"keep": 1, "after": -1}])
-def test_top_refuses_impossible_numbers(options: dict[str, int]) -> None:
-    with pytest.raises(InputError, match="expected keep >= 1 and after >= 0"):
-        Top(**options)
+def test_only_a_symmetric_mask_of_everybody_is_mutual() -> None:
+    assert Peers.everybody(3).is_mutual
+    assert not everybody_but_one().is_mutual
+    symmetric = Peers(torch.ones(2, 2, dtype=torch.bool), torch.tensor([[0, 1], [0, 1]]))
+    assert symmetric.is_table
+    assert not symmetric.is_mutual, "columns of a table are not clients"
+    assert not Peers.everybody(3).is_table

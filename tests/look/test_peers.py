@@ -1,9 +1,10 @@
-"""Peer policies that look at a few: what they choose, how often, and what they remember."""
+"""Peer policies: whom they choose, how often, and what they remember."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,14 +12,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.look.peers import EpsilonGreedy, PeerPolicy, RandomPairs, Top
+from scool_ppl.look.peers import JOINED, All, EpsilonGreedy, PeerPolicy, RandomPairs, Top
 from scool_ppl.train.start import RoundStart
-from tests.helpers.small import uniform
+from tests.helpers.refusals import Case, refused, refuses
+from tests.helpers.small import normal, uniform
 
 K = 6
+
+
 DRAWS = 400
+
+
 OTHERS = ~torch.eye(K, dtype=torch.bool)
 
 
@@ -64,7 +69,13 @@ def within(found: Tensor | float, expected: float) -> bool:
     return bool(((torch.as_tensor(found) - expected).abs() <= 5 * error).all())
 
 
-# EpsilonGreedy.
+def test_all_keeps_everybody_and_any_table_it_is_given() -> None:
+    first = All()(turn(size=3))
+    assert torch.equal(first.mask, ~torch.eye(3, dtype=torch.bool))
+    assert bool(All()(turn(size=3, includes_self=True)).mask.all())
+    for peers in (first, Peers(torch.ones(4, 2, dtype=torch.bool), torch.tensor([[1, 3], [0, 2], [3, 0], [2, 1]]))):
+        weights = normal(*peers.mask.shape)
+        assert All()(turn(99, size=peers.num_clients, peers=peers, weights=weights)) is peers
 
 
 @pytest.mark.parametrize("includes_self", [False, True])
@@ -159,15 +170,6 @@ def test_it_remembers_whom_it_has_looked_at() -> None:
     assert int(seen.sum()) > 18
 
 
-@pytest.mark.parametrize("options", [{"count": 0}, {"epsilon": -0.1}, {"epsilon": 1.1}, {"decay": -1.0}])
-def test_impossible_numbers_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="expected a count of at least 1"):
-        EpsilonGreedy(**options)  # type: ignore[arg-type]
-
-
-# RandomPairs.
-
-
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
@@ -198,19 +200,53 @@ def test_both_of_a_pair_look_or_neither_and_the_others_stay_in_the_graph() -> No
         assert torch.equal(peers.fresh.mask, peers.looked)
 
 
-def test_an_unknown_schedule_is_refused() -> None:
-    with pytest.raises(InputError, match="did you mean 'clients'"):
-        RandomPairs("client")  # type: ignore[arg-type]
+def shrunk(
+    policy: Top, weights: Tensor | None, peers: Peers | None = None, *, round: int = 5, itself: bool = False
+) -> Peers:
+    """What Top makes of these candidates, by default of everybody, and this graph."""
+    size = 4 if weights is None else len(weights)
+    peers = Peers.everybody(size, itself) if peers is None and weights is not None else peers
+    return policy(turn(round, size=size, peers=peers, weights=weights, includes_self=itself))
 
 
-# Top.
+def test_top_starts_with_everybody_and_waits() -> None:
+    policy = Top(keep=2, after=3)
+    everybody = shrunk(policy, None, round=0)
+    assert everybody.senders is None
+    assert torch.equal(everybody.mask, ~torch.eye(4, dtype=torch.bool))
+    for round in (1, 2):
+        assert shrunk(policy, uniform(4, 4), everybody, round=round) is everybody
+    assert shrunk(policy, uniform(4, 4), everybody, round=3).mask.shape == (4, 2)
 
 
-def top(weights: Tensor, includes_self: bool, keep: int, peers: Peers | None = None) -> Peers:
-    size = len(weights)
-    peers = Peers.everybody(size, includes_self) if peers is None else peers
-    given = turn(5, size=size, peers=peers, weights=weights, includes_self=includes_self)
-    return Top(keep, after=5)(given)
+def test_top_begins_again_when_clients_have_joined() -> None:
+    everybody = Peers.everybody(4)
+    given = turn(5, size=4, peers=everybody, weights=uniform(4, 4), memory={JOINED: torch.tensor(3)})
+    assert Top(keep=2, after=3)(given) is everybody
+    assert Top(keep=2, after=2)(given).mask.shape == (4, 2)
+
+
+def test_top_keeps_the_heaviest_senders() -> None:
+    weights = torch.tensor([[9.0, 0.1, 0.4, 0.3], [0.2, 9.0, 0.1, 0.3], [0.5, 0.6, 9.0, 0.7], [0.3, 0.2, 0.1, 9.0]])
+    peers = shrunk(Top(keep=2, after=1), weights)
+    # The diagonal is heaviest but not a candidate; senders stay in ascending order.
+    assert peers.senders is not None
+    assert peers.senders.tolist() == [[2, 3], [0, 3], [1, 3], [0, 1]]
+    assert bool(peers.mask.all())
+    # A shrunken table is not shrunk again, but a smaller `keep` shrinks it further, by the table's own columns.
+    assert shrunk(Top(keep=2, after=1), peers.take(weights), peers) is peers
+    single = shrunk(Top(keep=1, after=1), peers.take(weights), peers)
+    assert single.senders is not None
+    assert single.senders.tolist() == [[2], [3], [3], [0]]
+
+
+def test_top_never_turns_a_masked_pair_into_a_candidate() -> None:
+    mask = ~torch.eye(4, dtype=torch.bool)
+    mask[2] = mask[1, 3] = False
+    few = shrunk(Top(keep=2, after=0), torch.full((4, 4), 0.9).masked_fill(mask, 0.1), Peers(mask))
+    rows, _, senders = few.pairs()
+    assert bool(mask[rows, senders].all())
+    assert few.mask.sum(1).tolist() == [2, 2, 0, 2]
 
 
 @pytest.mark.parametrize("keep", [1, 2, 4])
@@ -218,34 +254,56 @@ def test_top_keeps_the_client_itself_where_it_may_choose_itself(keep: int) -> No
     weights = affinity()
     weights.fill_diagonal_(0)
     weights[0, 0] = 0.99  # nor does it count itself among the others
-    peers = top(weights, True, keep)
-    assert peers.senders is not None
-    assert bool(peers.mask.all())
-    for i, row in enumerate(best(weights, keep)):
-        assert sorted(peers.senders[i].tolist()) == sorted(row | {i})
-    # Where it may not, it is not there.
-    peers = top(weights, False, keep)
-    assert peers.senders is not None
-    assert [set(row) for row in peers.senders.tolist()] == best(weights, keep)
+    for itself in (True, False):
+        peers = shrunk(Top(keep, after=5), weights, itself=itself)
+        assert peers.senders is not None
+        assert bool(peers.mask.all())
+        for i, row in enumerate(best(weights, keep)):
+            assert sorted(peers.senders[i].tolist()) == sorted(row | {i} if itself else row)
 
 
 def test_top_keeps_the_client_itself_in_a_table_that_shrinks_again() -> None:
     weights = affinity().fill_diagonal_(0)
-    first = top(weights, True, 4)
-    again = top(first.take(weights), True, 2, first)
+    first = shrunk(Top(4, after=5), weights, itself=True)
+    again = shrunk(Top(2, after=5), first.take(weights), first, itself=True)
     assert again.senders is not None
     for i, row in enumerate(best(weights, 2)):
         assert sorted(again.senders[i].tolist()) == sorted(row | {i})
-    assert top(again.take(weights), True, 2, again) is again
+    assert shrunk(Top(2, after=5), again.take(weights), again, itself=True) is again
 
 
-def test_top_keeps_everybody_where_there_are_no_more() -> None:
-    everybody = Peers.everybody(3, includes_self=True)
-    assert top(uniform(3, 3), True, 2, everybody) is everybody
-    assert top(uniform(3, 3), True, 1, everybody) is not everybody
+def test_top_keeps_all_where_there_are_no_more() -> None:
+    for size, keep, itself in ((2, 2, False), (3, 3, False), (3, 2, True), (3, 3, True), (1, 1, False)):
+        everybody = Peers.everybody(size, itself)
+        assert shrunk(Top(keep, after=0), uniform(size, size), everybody, itself=itself) is everybody
+        if size > 1:
+            assert shrunk(Top(1, after=0), uniform(3, 3), Peers.everybody(3, itself), itself=itself).is_table
 
 
-# All of them.
+TOPS: list[dict[str, Any]] = [{"keep": 0}, {"keep": -1}, {"keep": 1.5}, {"keep": 1, "after": -1}]
+GREEDY: list[dict[str, Any]] = [
+    {"count": 0},
+    {"epsilon": -0.1},
+    {"epsilon": 1.1},
+    {"epsilon": math.nan},
+    {"decay": -1.0},
+    {"decay": math.nan},
+]
+REFUSED: list[Case] = [
+    *((partial(Top, **options), "expected keep >= 1 and after >= 0") for options in TOPS),
+    *(
+        (partial(EpsilonGreedy, **options), "expected a count of at least 1, epsilon in [0, 1] and")
+        for options in GREEDY
+    ),
+    (lambda: RandomPairs("client"), "unknown schedule 'client'; known: clients, mixed, time; did you mean 'clients'?"),  # type: ignore[arg-type]
+    (lambda: RandomPairs(warmup=-1), "warmup of RandomPairs is -1, expected a whole number of at least 0"),
+]
+
+
+@refused(REFUSED)
+def test_impossible_policies_are_one_line(call: Any, words: str) -> None:
+    refuses(call, words)
+
 
 POLICIES: list[PeerPolicy] = [EpsilonGreedy(2, 0.5), EpsilonGreedy(2, 0.5, remember=True), RandomPairs("clients")]
 
