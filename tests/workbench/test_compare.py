@@ -32,7 +32,7 @@ def test_models_meet_the_same_clients_initialisation_and_batches(results: list[l
         first = [fitted.fit.history[0] for fitted in (local, ring)]
         assert first[0]["loss"] == first[1]["loss"]
         assert first[0]["accuracy_trained"] == first[1]["accuracy_trained"], (
-            "before mixing, other networks or batches would show"
+            "before mixing all is the same"
         )
         assert local.local is not None
         assert torch.equal(local.local.accuracy, local.fit.evaluation.accuracy), "the baseline is the model `local`"
