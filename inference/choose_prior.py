@@ -1,6 +1,6 @@
-"""Which prior explains the evidence best? Bounds of several priors, and of 1 to 8 blocks, on the same evidence.
+"""Which prior explains the evidence best? Bounds of several priors, and of 1 to BLOCKS blocks, on the same evidence.
 
-    python inference/choose_prior.py [FEDERATION] [ROUNDS]
+    python inference/choose_prior.py [FEDERATION] [ROUNDS] [BLOCKS]
 
 The evidence is that of the round after the default model's last. A bound is below log P(evidence | prior), so that a
 higher one is a reason to prefer a prior: Bayesian model choice. B and alpha are point estimates, which cost nothing
@@ -27,7 +27,7 @@ def best_bound(joint: Joint, evidence: Evidence) -> Posterior:
     return found
 
 
-def main(spec: str = "digits", rounds: str = "5") -> None:
+def main(spec: str = "digits", rounds: str = "5", blocks: str = "8") -> None:
     federation = load_federation(spec, seed=0)
     clients = Clients(federation)
     em = EM(load_model("scool_sbm", clients.num_clients), clients)
@@ -35,8 +35,9 @@ def main(spec: str = "digits", rounds: str = "5") -> None:
     start = em.round_start(state)
     evidence, joint, _ = em.look(start, em.train(state, start).trained.params)
     size = clients.num_clients
-    priors: dict[str, GraphPrior] = {f"SBM, {g} blocks": SBM(size, g) for g in range(1, 9)}
-    priors |= {"MMSBM, 4 blocks": MMSBM(size, 4), "ring": load_model("ring", size).prior}
+    priors: dict[str, GraphPrior] = {f"SBM, {g} blocks": SBM(size, g) for g in range(1, int(blocks) + 1)}
+    mixed = min(4, int(blocks))
+    priors |= {f"MMSBM, {mixed} blocks": MMSBM(size, mixed), "ring": load_model("ring", size).prior}
     rows = []
     for name, prior in priors.items():
         found = best_bound(Joint(prior.double(), joint.log_lik), evidence)

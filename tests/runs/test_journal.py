@@ -33,10 +33,9 @@ from scool_ppl.train.networks import MLP
 from scool_ppl.zoo.load import load_model, model_names, model_path
 from tests.helpers.command import TINY, bits, contents, refused, scool
 from tests.helpers.killed import POINTS
+from tests.helpers.models import FEDERATION, SCHEDULE
 from tests.helpers.small import CLASSES, FEATURES, brief, clients
 from tests.helpers.states import flattened
-from tests.test_cli import TINY, bits, contents, refused, scool
-from tests.test_conformance import FEDERATION, SCHEDULE
 
 
 class StoppedHereError(Exception):

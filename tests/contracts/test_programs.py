@@ -11,7 +11,9 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "inference"
+from tests.helpers.programs import run_program
+
+FOLDER = Path(__file__).parents[2] / "inference"
 SMALL = "permuted:digits:clients=4,groups=2,train=20,test=20"
 # Program -> its arguments, the files that it writes below the folder it is run in, and words that it prints.
 PROGRAMS: dict[str, tuple[list[str], list[str], list[str]]] = {
@@ -31,8 +33,19 @@ PROGRAMS: dict[str, tuple[list[str], list[str], list[str]]] = {
         ["out/history.jsonl", "out/graph.graphml", "out/graph.png"],
         ["client 2 and client 3 join", "client 0 and client 1 leave", "round   3: 2 clients", "history.jsonl"],
     ),
-    "choose_prior": ([SMALL, "1"], [], ["SBM, 2 blocks", "ring"]),
+    "choose_prior": ([SMALL, "1", "2"], [], ["SBM, 2 blocks", "MMSBM, 2 blocks", "ring", "highest bound"]),
 }
+
+
+def check_output(name: str, text: str, folder: Path) -> None:
+    _, files, words = PROGRAMS[name]
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    # What a checkpoint is made of is tested elsewhere.
+    assert {file for file in found if "checkpoints" not in file} == set(files)
+    for word in words:
+        assert word in text
+    for path in folder.rglob("*.graphml"):
+        assert nx.read_graphml(path).number_of_nodes() == (2 if name == "churn" else 4)
 
 
 def test_every_program_is_covered() -> None:
@@ -46,19 +59,16 @@ def test_a_program_says_how_to_run_it(name: str) -> None:
     assert len(text.splitlines()) <= 60
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_runs(name: str, tmp_path: Path) -> None:
-    arguments, files, words = PROGRAMS[name]
-    command = [sys.executable, str(FOLDER / f"{name}.py"), *arguments]
-    # One thread each: the tests run two at a time.
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "fit"])
+def test_a_program_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_program(FOLDER / f"{name}.py", tmp_path, PROGRAMS[name][0])
+    check_output(name, capsys.readouterr().out, tmp_path)
+
+
+def test_the_shortest_program_runs_in_a_python_of_its_own(tmp_path: Path) -> None:
+    command = [sys.executable, str(FOLDER / "fit.py"), *PROGRAMS["fit"][0]]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # the tests run two at a time
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
-    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    # What a checkpoint is made of is tested elsewhere.
-    assert {file for file in found if "checkpoints" not in file} == set(files)
-    for word in words:
-        assert word in done.stdout
-    for path in tmp_path.rglob("*.graphml"):
-        assert nx.read_graphml(path).number_of_nodes() == (2 if name == "churn" else 4)
+    check_output("fit", done.stdout, tmp_path)

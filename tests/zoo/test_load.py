@@ -190,7 +190,7 @@ def test_loading_does_not_touch_the_users_random_numbers() -> None:
 @pytest.mark.slow
 def test_the_wheel_carries_the_models(tmp_path: Path) -> None:
     builders = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed, no wheel is built")
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     (wheel,) = builders.WheelBuilder(str(root)).build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()

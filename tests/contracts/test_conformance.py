@@ -9,41 +9,14 @@ import pytest
 import torch
 from pyro import poutine
 from pyro.infer import Predictive
-from torch import Tensor
 
-from scool_ppl import EM, Clients, Federation, Schedule, load_federation, load_model
-from scool_ppl.em.state import EMState
 from scool_ppl.look.evidence import Evidence
 from scool_ppl.zoo.load import model_names
+from tests.helpers.models import FEDERATION, looked, made
+from tests.helpers.states import flattened
 
-K = 4
-SCHEDULE = Schedule(local_epochs=1, warmup_epochs=3)
-FEDERATION = load_federation(f"permuted:digits:clients={K},groups=2,train=20,test=20", seed=3)
 BY_POSITION = {"dpsgd": "its graph is a ring of the list", "ring": "its prior is a ring of the list"}
 BY_DRAWS = {"latent_space": "its places are drawn, and inferred from draws"}
-
-
-def made(model: str, federation: Federation = FEDERATION, **choices: object) -> EM:
-    clients = Clients(federation, executor="stacked", dtype=torch.float64)
-    built = load_model(model, federation.num_clients, federation=federation, **choices)
-    return EM(built, clients, SCHEDULE, seed=1)
-
-
-def looked(em: EM, state: EMState | None = None) -> Evidence:
-    """The evidence of a round."""
-    turn = em.round_start(em.init() if state is None else state)
-    return em.look(turn, em.train(em.init() if state is None else state, turn).params)[0]
-
-
-def flattened(state: EMState) -> dict[str, Tensor]:
-    """All tensors of a state, by path."""
-    found = {}
-    for field, value in state._asdict().items():
-        entries = value if isinstance(value, dict) else {"": value}
-        if field == "peers" and value is not None:
-            entries = {"mask": value.mask, "senders": value.senders, "looked": value.looked}
-        found.update({f"{field}/{name}": entry for name, entry in entries.items() if isinstance(entry, Tensor)})
-    return found
 
 
 @pytest.mark.parametrize("model", model_names())
@@ -56,7 +29,7 @@ def test_the_prior_is_a_pyro_program(model: str) -> None:
         trace = poutine.trace(em.model.prior).get_trace(evidence)
         draws = Predictive(em.model.prior, num_samples=3, return_sites=["Y"])(evidence)["Y"]
     assert tuple(trace.nodes["_RETURN"]["value"].shape) == shape
-    assert draws.reshape(3, *shape).shape == (3, *shape)
+    assert tuple(draws.shape) == (3, *shape)
     assert bool(torch.isfinite(draws).all())
     assert "Y" in pyro.render_model(em.model.prior, model_args=(evidence,)).source
     assert not pyro.get_param_store().keys()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import scool_ppl.zoo.check as check
 from scool_ppl import InputError
 from scool_ppl.zoo import load as zoo
 from scool_ppl.zoo.check import Check, check_model
@@ -55,7 +56,8 @@ def failures(report: list[Check]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("model", zoo.model_names())
-def test_every_model_passes(model: str) -> None:
+def test_every_model_passes(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "DRAWS", 200)  # with fewer draws the margin of error is wider, as it is computed
     report = check_model(model)
     assert not failures(report)
     assert len(report) == 11
@@ -86,15 +88,6 @@ BROKEN = {
         ring((PLATES, "with self.clients:"), ("num_clients - steps)))", "num_clients - steps)).to_event(1))")),
         "masked pairs",
         "edges of a client to itself change the prior",
-    ),
-    "log of a sum": (
-        ring(
-            (PLATES, LOG_OF_SUM),
-            ("logits=self.b - torch.minimum(steps, self.num_clients - steps)", "0.05 + 0.9 * same * self.b.sigmoid()"),
-            ("import CooperationModel,", "import CooperationModel, OneHot,"),
-        ),
-        "moment bound against enumeration",
-        "not linear in z",
     ),
     "guide without Y": (guided("pass"), "guide has the model's sites", "['Y'] are missing in the guide"),
     "guide with more": (
@@ -129,13 +122,20 @@ def test_a_broken_prior_is_caught(text: tuple[str, str, str], tmp_path: Path) ->
     assert name in found, found
     assert words in found[name]
     assert "\n" not in found[name]
-    assert next(iter(found)) == name or name == "moment bound against enumeration", "the first line names the cause"
+    assert next(iter(found)) == name, "the first line names the cause"
 
 
-def test_the_logarithm_of_a_sum_is_also_seen_in_draws(tmp_path: Path) -> None:
+def test_the_logarithm_of_a_sum_is_seen_by_enumeration_and_in_draws(tmp_path: Path) -> None:
     """Where there are too many configurations to enumerate, draws from q must do."""
-    found = failures(report_of(tmp_path, BROKEN["log of a sum"][0]))
+    text = ring(
+        (PLATES, LOG_OF_SUM),
+        ("logits=self.b - torch.minimum(steps, self.num_clients - steps)", "0.05 + 0.9 * same * self.b.sigmoid()"),
+        ("import CooperationModel,", "import CooperationModel, OneHot,"),
+    )
+    found = failures(report_of(tmp_path, text))
+    assert "not linear in z" in found["moment bound against enumeration"]
     assert "is not linear in its moments" in found["moment bound against draws"]
+    assert set(found) == {"moment bound against enumeration", "moment bound against draws"}
 
 
 def test_a_guide_of_ones_own_passes(tmp_path: Path) -> None:
@@ -157,5 +157,5 @@ def test_what_is_no_model_file_is_refused(text: str, words: str, tmp_path: Path)
 
 def test_checking_leaves_the_users_random_numbers_alone() -> None:
     before = torch.get_rng_state()
-    check_model("scool_sbm")
+    check_model("ring")
     assert torch.equal(torch.get_rng_state(), before)

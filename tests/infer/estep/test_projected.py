@@ -18,7 +18,7 @@ from scool_ppl.infer.estep.projected import onto_simplex
 from scool_ppl.infer.priors.base import Joint
 from scool_ppl.infer.priors.box import Box
 from scool_ppl.look.evidence import Evidence
-from tests.conftest import evidence_of, random_log_lik
+from tests.helpers.evidence import evidence_of, random_log_lik
 from tests.helpers.small import close, normal, uniform
 
 OFF = ~torch.eye(4, dtype=torch.bool)

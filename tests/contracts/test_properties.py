@@ -15,7 +15,7 @@ from torch import Tensor
 
 from scool_ppl import Evidence, NaturalGradient, ProjectedGradient, SVIStep, load_model
 from scool_ppl.base.randomness import generator
-from scool_ppl.em.absence import attended, awoken, held, resting
+from scool_ppl.em.absence import among_present, keep_entries, rested_edges, restore_edges
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.estep.base import EStep, Posterior
 from scool_ppl.infer.priors import ModelMixture as MixturePrior
@@ -136,26 +136,26 @@ def test_a_table_without_the_absent_and_back(peers: Peers, data: st.DataObject) 
     left = peers.among(turn.present)
     assert not left.dense(left.mask.double())[absent].any()
     assert not left.dense(left.mask.double())[:, absent].any()
-    here = attended(turn, rows)
+    here = among_present(turn, rows)
     assert here.weights is not None
     assert here.peers is not None
     sums = here.peers.dense(here.weights).sum(1)
     if rows:
         assert bool((((sums - 1).abs() < 1e-9) | (sums < 1e-9)).all())
     looked: Any = SimpleNamespace(planned=peers, peers=left)
-    rest = resting(turn, looked)
-    again, woken = awoken(left, torch.where(left.mask, here.weights, 0), rest, rows)
+    rest = rested_edges(turn, looked)
+    again, woken = restore_edges(left, torch.where(left.mask, here.weights, 0), rest, rows)
     assert torch.equal(again.mask, peers.mask)
     assert torch.allclose(woken, weights, atol=1e-9)
 
 
 @MANY
 @given(st.integers(1, 5), st.data())
-def test_held_entries_are_old_and_the_others_new(size: int, data: st.DataObject) -> None:
+def test_kept_entries_are_old_and_the_others_new(size: int, data: st.DataObject) -> None:
     away = torch.tensor(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)))
     pairs = away[:, None] | away
     new, old = ({"z": torch.full((size, 3), value), "y": torch.full((size, size), value)} for value in (1.0, 2.0))
-    found = held(new, old, {"z": away, "y": pairs, "missing": away})
+    found = keep_entries(new, old, {"z": away, "y": pairs, "missing": away})
     assert torch.equal(found["z"], torch.where(away[:, None], 2.0, 1.0).expand(size, 3))
     assert torch.equal(found["y"], torch.where(pairs, 2.0, 1.0))
 

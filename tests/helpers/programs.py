@@ -1,0 +1,34 @@
+"""Programs and commands as a user runs them, in this process: no new Python that imports torch for three seconds."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyro
+import pytest
+import torch
+
+from scool_ppl.cli import main
+
+
+def run_program(path: Path, folder: Path, arguments: Sequence[str] = ()) -> None:
+    """`python PATH ARGUMENTS` inside `folder`; warnings are errors, as in all tests."""
+    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", [str(path), *arguments])
+        patch.setattr(sys, "path", [str(path.parent), *sys.path])
+        runpy.run_path(str(path), run_name="__main__")
+    assert not pyro.get_param_store().keys(), f"{path.name} has left parameters in Pyro's global store"
+
+
+def run_command(arguments: Sequence[str], folder: Path) -> int:
+    """`scool ARGUMENTS` inside `folder`: its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as end:
+            main(list(arguments))
+    return end.value.code if isinstance(end.value.code, int) else int(end.value.code is not None)
