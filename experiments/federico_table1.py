@@ -54,7 +54,7 @@ def experiment(scale: str) -> Experiment:
             settings,
         )
         for label, (dataset, total, clients, size, settings) in datasets.items()
-        for groups in (2, 3, 4)
+        for groups in at_scale(scale, smoke=(2, 4), small=(2, 3, 4), paper=(2, 3, 4))
     ]
     return Experiment(
         title="FedeRiCo, Table 1: accuracy with 2, 3 and 4 distributions",

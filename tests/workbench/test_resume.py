@@ -1,6 +1,6 @@
 """Going on from a folder: what was asked is read back as it was written, and a folder of something else is refused.
 
-That a run goes on bit for bit, and what else is refused, is tested with the command, see test_resume.py of runs.
+That a run goes on bit for bit, and what else is refused, is tested in tests/runs/test_journal.py.
 """
 
 from __future__ import annotations
