@@ -118,7 +118,7 @@ def test_fedfomo_looks_at_few_and_remembers_who_helped() -> None:
         looked = after.peers.mask
         assert looked.diagonal().all()
         assert looked.sum(1).tolist() == [3] * 6
-        close(after.memory["affinity"], total)
+        close(after.memory["affinity"].value, total)
         for i in range(6):
             others = [j for j in range(6) if j != i]
             least = min(float(total[i, j]) for j in others if looked[i, j])
@@ -347,7 +347,7 @@ def test_meta_l2cs_encoder_works_for_other_clients_as_it_is(tmp_path: Path) -> N
             assert torch.equal(state.prior[f"encoder.{name}"], value)
         codes = torch.stack(
             [
-                encoded(learned, {n: info.trained[n][i] - before.start[n][i] for n in before.start}, SCALE)
+                encoded(learned, {n: info.trained[n][i] - before.initial[n][i] for n in before.initial}, SCALE)
                 for i in range(6)
             ]
         )
@@ -368,7 +368,7 @@ def test_meta_l2cs_encoder_follows_the_validation_loss() -> None:
     em, state = driver(model._replace(e_step=plain), whose)
     after, info = em.step(state)
     leaves = {name.removeprefix("encoder."): value.clone().requires_grad_() for name, value in state.prior.items()}
-    updates = {name: value - state.start[name] for name, value in info.trained.items()}
+    updates = {name: value - state.initial[name] for name, value in info.trained.items()}
     codes = torch.stack([encoded(leaves, one(updates, i), SCALE) for i in range(3)])
     value = mixed_validation(state.params, info.trained, (codes @ codes.T).softmax(1), whose)
     slopes = torch.autograd.grad(value, list(leaves.values()))
@@ -559,7 +559,7 @@ def test_ditto_pulls_towards_a_federated_average(steps: int) -> None:
         for i in range(K):
             close_networks(state.params, i, personal[i])
         for name, value in common.items():
-            close(state.memory[f"global/{name}"], value)
+            close(state.memory[f"global/{name}"].value, value)
 
 
 # Dada.
