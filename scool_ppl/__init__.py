@@ -1,7 +1,7 @@
 """Cooperation graphs between learning clients as Pyro programs, inferred while the clients train."""
 
 from scool_ppl import mix as mixing
-from scool_ppl.base.versions import own_version
+from scool_ppl.base.describe import own_version
 from scool_ppl.data import Federation, load_federation
 from scool_ppl.em import EM, CooperationModel, Schedule
 from scool_ppl.errors import InputError

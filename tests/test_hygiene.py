@@ -23,10 +23,10 @@ import torch
 
 from scool_ppl import EM, CooperationModel, Federation, load_model
 from scool_ppl.errors import RunError
+from tests.helpers.command import TINY, scool
 from tests.helpers.faulty import Fault, FaultyClients
 from tests.helpers.small import ONE_STEP, brief, clients, federation
 from tests.runs.test_journal import driver
-from tests.test_cli import TINY, scool
 
 
 def belongings() -> dict[str, Any]:

@@ -1,11 +1,13 @@
-"""What things are, as texts that can be compared: settings, tensors, data."""
+"""What things are, as texts that can be compared: settings, tensors, data, versions."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import platform
 from collections.abc import Mapping
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -86,5 +88,28 @@ def feed(found: Any, value: Any) -> None:
 def _tensor(value: Tensor) -> str:
     """A tensor by its shape and its one value, or else a digest."""
     if value.numel() and bool((value == value.flatten()[0]).all()):
-        return f"{tuple(value.shape)} of {value.flatten()[0].item():.12g}"
+        return f"{tuple(value.shape)} of {value.flatten()[0].item():.6g}"
     return f"{tuple(value.shape)} {digest(value)[:12]}"
+
+
+def own_version() -> str:
+    """The version of this library."""
+    try:
+        return version("scool_ppl")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0+unknown"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    import numpy
+    import pyro
+
+    return {
+        "scool_ppl": own_version(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": version("torchvision"),  # importing it takes seconds
+        "pyro": pyro.__version__,
+        "numpy": numpy.__version__,
+    }

@@ -73,7 +73,10 @@ def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray[Any, Any]], *, c
         (np.savez_compressed if compressed else np.savez)(file, **dict[str, Any](arrays))
 
 
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def file_sha256(*paths: Path) -> str:
+    """SHA-256 of a file, or of the contents of several, one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scool_ppl.base.options import accepted
+from scool_ppl.cli.options import DataRoot, Download, NumClients, Seed
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.named import DATASETS
@@ -19,11 +20,6 @@ from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.recipes import RECIPES
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
 from scool_ppl.errors import InputError
-
-NumClients = Annotated[int | None, typer.Option("--clients", help="number of clients, overrides clients= of the spec")]
-DataRoot = Annotated[Path | None, typer.Option(help="folder of datasets", envvar="SCOOL_DATA")]
-Download = Annotated[bool, typer.Option("--download/--no-download", help="fetch a dataset that is not there")]
-Seed = Annotated[int, typer.Option(help="of partition, networks, batches and inference")]
 
 MOST_CLIENTS = 60
 """Clients that get a row of the table."""

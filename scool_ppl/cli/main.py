@@ -16,13 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from scool_ppl.base.signals import stoppable
-from scool_ppl.cli.federations import DataRoot, Download, NumClients, Seed, commands
+from scool_ppl.cli.federations import commands
+from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients, Quiet, with_settings
 from scool_ppl.cli.reproduce import reproduce
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
 from scool_ppl.errors import ClientError, InputError, RunError, StoppedError
 from scool_ppl.runs.folder import MARK, Run, free_name
-from scool_ppl.workbench.settings import E_STEPS, Settings
+from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.workbench import Result, Workbench
 from scool_ppl.zoo.load import hyperparameters, load_module, model_names, parse_hyperparameters
 
@@ -36,26 +37,9 @@ app = typer.Typer(
 app.add_typer(commands, name="federations")
 UsageError = typer.BadParameter.__base__  # typer's own, or click's in older releases
 
-FederationSpec = Annotated[
-    str, typer.Option("--federation", help="recipe:dataset:key=value,..., see `scool federations`")
-]
-Rounds = Annotated[int, typer.Option(help="communication rounds")]
-LocalEpochs = Annotated[int, typer.Option(help="epochs of local training per round")]
-WarmupEpochs = Annotated[int, typer.Option(help="epochs of the first round, before the graph is first looked at")]
-LocalSteps = Annotated[int | None, typer.Option(help="batches per round, instead of epochs")]
-LearningRate = Annotated[float, typer.Option(help="rate of SGD")]
-Momentum = Annotated[float, typer.Option(help="momentum of SGD")]
-WeightDecay = Annotated[float, typer.Option(help="weight decay of SGD")]
-BatchSize = Annotated[int, typer.Option(help="images per batch")]
-Network = Annotated[str, typer.Option(help="auto, linear, mlp, cnn, resnet9 or chars")]
-Width = Annotated[float | None, typer.Option(help="width of cnn, resnet9 and chars, 1 is the papers'")]
-Executor = Annotated[str, typer.Option(help="auto, stacked or loop: how clients are run")]
-Device = Annotated[str, typer.Option(help="cpu or cuda")]
-EStepName = Annotated[str | None, typer.Option("--e-step", help=f"{' or '.join(E_STEPS)}; default: the model's own")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="no progress bar")]
-
 
 @app.command()
+@with_settings
 def fit(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="MODEL|NAME=VALUE", help="a model, its hyperparameters")
@@ -64,20 +48,8 @@ def fit(
     clients: NumClients = None,
     data_root: DataRoot = None,
     download: Download = True,
-    rounds: Rounds = 20,
-    local_epochs: LocalEpochs = 5,
-    warmup_epochs: WarmupEpochs = 40,
-    local_steps: LocalSteps = None,
-    learning_rate: LearningRate = 0.1,
-    momentum: Momentum = 0.0,
-    weight_decay: WeightDecay = 5e-4,
-    batch_size: BatchSize = 10,
-    network: Network = "auto",
-    width: Width = None,
-    executor: Executor = "auto",
-    device: Device = "cpu",
-    e_step: EStepName = None,
-    seed: Seed = 0,
+    *,
+    settings: Settings,
     out: Annotated[Path | None, typer.Option(help="the run's folder; default: runs/MODEL")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a run that is already there")] = False,
     baseline: Annotated[bool, typer.Option("--baseline", help="also train local-only, for the gain over it")] = False,
@@ -87,10 +59,9 @@ def fit(
 
     MODEL is a name or a .py file, default scool_sbm; NAME=VALUE are its hyperparameters, see `scool models`.
     """
-    chosen = _settings(locals())
     ((model, choices),) = _models(arguments or [], most=1)
-    data = load_federation(federation, seed=seed, data_root=data_root, download=download, clients=clients)
-    bench = Workbench(data, chosen, progress=not quiet)
+    data = load_federation(federation, seed=settings.seed, data_root=data_root, download=download, clients=clients)
+    bench = Workbench(data, settings, progress=not quiet)
     folder = out or free_name("runs", Path(model).stem)
     with _resumable(folder):
         result = bench.fit(model, choices, run=folder, overwrite=overwrite, baseline=baseline)
@@ -120,6 +91,7 @@ def resume(
 
 
 @app.command()
+@with_settings
 def compare(
     arguments: Annotated[
         list[str], typer.Argument(metavar="MODEL|NAME=VALUE", help="models, each followed by its own")
@@ -128,20 +100,8 @@ def compare(
     clients: NumClients = None,
     data_root: DataRoot = None,
     download: Download = True,
-    rounds: Rounds = 20,
-    local_epochs: LocalEpochs = 5,
-    warmup_epochs: WarmupEpochs = 40,
-    local_steps: LocalSteps = None,
-    learning_rate: LearningRate = 0.1,
-    momentum: Momentum = 0.0,
-    weight_decay: WeightDecay = 5e-4,
-    batch_size: BatchSize = 10,
-    network: Network = "auto",
-    width: Width = None,
-    executor: Executor = "auto",
-    device: Device = "cpu",
-    e_step: EStepName = None,
-    seed: Seed = 0,
+    *,
+    settings: Settings,
     seeds: Annotated[int, typer.Option(help="how many seeds, from --seed on")] = 1,
     out: Annotated[Path | None, typer.Option(help="folder of the table and the figure; default: runs/compare")] = None,
     quiet: Quiet = False,
@@ -154,7 +114,6 @@ def compare(
     from scool_ppl.workbench.compare import save_comparison
     from scool_ppl.workbench.tables import comparison_table
 
-    chosen = _settings(locals())
     models = _models(arguments)
     if seeds < 1:
         raise InputError(f"seeds is {seeds}, expected at least 1")
@@ -164,7 +123,7 @@ def compare(
 
     folder = out or free_name("runs", "compare")
     Run.vacant(folder)
-    results = run_comparison(models, data, chosen, range(seed, seed + seeds), progress=not quiet)
+    results = run_comparison(models, data, settings, range(settings.seed, settings.seed + seeds), progress=not quiet)
     rows = save_comparison(results, folder)
     console = Console()
     console.print(comparison_table(rows, seeds))
@@ -239,11 +198,6 @@ def _resumable(folder: Path) -> Iterator[None]:
 
 def _way(folder: Path) -> str:
     return f"; go on with `scool resume {shlex.quote(str(folder))}`" if (folder / MARK).is_file() else ""
-
-
-def _settings(options: dict[str, Any]) -> Settings:
-    """The settings among a command's options, which bear the same names."""
-    return Settings(**{name: options[name] for name in Settings.__dataclass_fields__})
 
 
 def _models(arguments: list[str], most: int | None = None) -> list[tuple[str, dict[str, Any]]]:

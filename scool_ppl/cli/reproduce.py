@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scool_ppl.base.files import replacing
+from scool_ppl.cli.options import DataRoot, Device, Download, Quiet
 from scool_ppl.errors import InputError, StoppedError
 from scool_ppl.reproduce.catalogue import experiment_names, experiment_title, load_experiment
 from scool_ppl.reproduce.experiment import SCALES
@@ -19,6 +20,7 @@ from scool_ppl.reproduce.render import clients_csv, main_table, refreshed
 from scool_ppl.reproduce.render import document as section_of
 from scool_ppl.reproduce.results import Results
 from scool_ppl.reproduce.store import Store
+from scool_ppl.workbench.settings import Settings
 
 
 def reproduce(
@@ -30,11 +32,11 @@ def reproduce(
     document: Annotated[
         Path | None, typer.Option(help="a Markdown file whose section of this experiment is renewed")
     ] = None,
-    data_root: Annotated[Path | None, typer.Option(help="folder of datasets", envvar="SCOOL_DATA")] = None,
-    download: Annotated[bool, typer.Option(help="let torchvision fetch missing datasets")] = True,
-    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    data_root: DataRoot = None,
+    download: Download = True,
+    device: Device = Settings.device,
     jobs: Annotated[int, typer.Option(help="cells at once, each in a process with one thread")] = 1,
-    quiet: Annotated[bool, typer.Option("--quiet", help="no progress bar")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run an experiment of a paper and print its table.
 

@@ -56,14 +56,6 @@ def read_npz(
     return arrays
 
 
-
-
-
-
-
-
-
-
 def read_items(dataset: Dataset[Any], what: str) -> tuple[Tensor, Tensor]:
     """All (input, label) items of a map-style Dataset as inputs (N, ...) float32 and targets (N,) long."""
     count = len(dataset) if hasattr(dataset, "__len__") else 0

@@ -12,14 +12,10 @@ import numpy as np
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.history import score_name
 from scool_ppl.plots.matrix import draw_weights, weights_order
-from scool_ppl.plots.style import new_figure
+from scool_ppl.plots.style import new_figure, style_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-LINES = ("-", "--", "-.", ":")
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 
 
 def draw_comparison(models: Mapping[str, tuple[CooperationGraph, Sequence[Mapping[str, Any]]]]) -> Figure:
@@ -29,8 +25,11 @@ def draw_comparison(models: Mapping[str, tuple[CooperationGraph, Sequence[Mappin
     """
     columns = min(5, len(models))
     rows = math.ceil(len(models) / columns)
-    curves = 3.2 + 0.25 * rows  # the legend below them takes as many rows
-    figure = new_figure((max(6.4, 2.4 * columns), 2.6 * rows + curves))
+    width = max(6.4, 2.4 * columns)
+    # The legend below the curves has as many columns as its names, of at most 0.09 inches a letter, leave room for.
+    across = max(1, min(columns, int(width / (0.6 + 0.09 * max(len(name) for name in models)))))
+    curves = 3.2 + 0.25 * math.ceil(len(models) / across)
+    figure = new_figure((width, 2.6 * rows + curves))
     parts = figure.subfigures(2, 1, height_ratios=[2.6 * rows, curves], squeeze=False)
     top, bottom = parts[0, 0], parts[1, 0]
     axes = top.subplots(rows, columns, squeeze=False).flatten()
@@ -44,10 +43,10 @@ def draw_comparison(models: Mapping[str, tuple[CooperationGraph, Sequence[Mappin
     for place, (name, (_, history)) in enumerate(models.items()):
         numbers = [row["round"] for row in history]
         values = [np.nan if row["accuracy"]["mean"] is None else row["accuracy"]["mean"] for row in history]
-        style = LINES[(place // len(COLOURS) + place) % len(LINES)]
-        ax.plot(numbers, values, style, color=COLOURS[place % len(COLOURS)], label=name)
+        every = max(1, len(numbers) // 10)
+        ax.plot(numbers, values, **style_of(place).options, markersize=4, markevery=every, label=name)
     ax.set(xlabel="round", ylabel=f"{score_name(history)}, mean over clients")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.grid(alpha=0.3)
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, frameon=False, fontsize=9)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=across, frameon=False, fontsize=9)
     return figure

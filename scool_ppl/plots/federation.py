@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scool_ppl.data.federation import Federation
-from scool_ppl.plots.style import new_figure, short_names
+from scool_ppl.plots.style import PALETTE, new_figure, short_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ def class_maps(federation: Federation) -> dict[str, Counts]:
 
 def _draw_sizes(ax: Axes, federation: Federation, order: Counts) -> None:
     places, floor = np.arange(len(order)), np.zeros(len(order))
-    for split, colour, hatch in (("train", "#0072B2", ""), ("validation", "#E69F00", "////")):
+    for split, colour, hatch in (("train", PALETTE[0], ""), ("validation", PALETTE[1], "////")):
         sizes = federation.sizes(split).numpy()[order]
         name = "training" if split == "train" else split
         ax.bar(places, sizes, bottom=floor, color=colour, hatch=hatch, label=name, width=0.8, linewidth=0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scool_ppl.errors import InputError
-from scool_ppl.plots.style import Array, new_figure
+from scool_ppl.plots.style import Array, new_figure, style_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,12 +92,9 @@ def _panels(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str
 
 
 def _lines(ax: Axes, numbers: Array, label: str, lines: Sequence[tuple[str, Array]]) -> None:
-    styles = (("#0072B2", "-", "o"), ("#D55E00", "-.", "s"), ("#009E73", "--", "^"), ("#CC79A7", ":", "D"))
-    for (name, values), (color, style, marker) in zip(lines, styles, strict=False):
-        every = max(1, len(numbers) // 10)
-        ax.plot(
-            numbers, values, color=color, linestyle=style, marker=marker, markersize=3.5, markevery=every, label=name
-        )
+    every = max(1, len(numbers) // 10)
+    for place, (name, values) in enumerate(lines):
+        ax.plot(numbers, values, **style_of(place).options, markersize=3.5, markevery=every, label=name)
     ax.set(xlabel="round", ylabel=label, xlim=(float(numbers.min()) - 0.5, float(numbers.max()) + 0.5))
     ax.grid(alpha=0.3, linewidth=0.5)
     ax.spines[["top", "right"]].set_visible(False)
@@ -111,7 +108,7 @@ def _accuracy(ax: Axes, rows: Sequence[Mapping[str, Any]], numbers: Array, basel
         numbers,
         (mean - std).clip(min=lowest),
         (mean + std).clip(max=1),
-        color="#0072B2",
+        color=style_of(0).colour,  # of the mean, which is drawn first
         alpha=0.15,
         linewidth=0,
     )

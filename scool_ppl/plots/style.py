@@ -5,7 +5,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,41 @@ if TYPE_CHECKING:
 
 
 Array = NDArray[np.float64]
+
+PALETTE = (
+    *("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#000000", "#CC79A7", "#F0E442"),
+    *("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499"),
+)
+"""Okabe and Ito's colours, then Tol's muted ones: told apart by readers with any colour vision. The first seven are seen
+as lines on white, and dark and light ones take turns, so that neighbours differ in grey, too."""
+
+SHAPES = ("o", "s", "D", "p", "h", "^", "v", "8", "P", "X")
+"""Shapes of nodes; those that have room for a name come first."""
+
+LineStyle = str | tuple[int, tuple[int, ...]]
+
+_LINES: tuple[LineStyle, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+class Style(NamedTuple):
+    """How a line is drawn. Colour, line and marker all differ from line to line, so that a reader needs only one."""
+
+    colour: str
+    line: LineStyle
+    marker: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The same as options of matplotlib."""
+        return {"color": self.colour, "linestyle": self.line, "marker": self.marker}
+
+
+def style_of(place: int) -> Style:
+    """Style of the line at a place; where there are more lines than colours, these come again with other lines."""
+    count = len(_LINES)
+    again = place // count
+    return Style(PALETTE[place % count], _LINES[(place + again) % count], _MARKERS[(place + 2 * again) % count])
 
 
 def axes_or_new(ax: Axes | None, size: tuple[float, float]) -> Axes:
@@ -57,13 +92,3 @@ def save_figure(picture: Axes | Figure | SubFigure, path: str | Path) -> None:
         )
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150)
-
-
-# Okabe and Ito's colours, then Tol's muted ones: told apart by readers with any colour vision.
-PALETTE = (
-    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000"),
-    *("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499"),
-)
-
-
-SHAPES = ("o", "s", "D", "p", "h", "^", "v", "8", "P", "X")

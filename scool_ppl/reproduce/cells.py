@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -13,9 +12,9 @@ import torch
 from torch import Tensor
 
 from scool_ppl.base.codec import Row
+from scool_ppl.base.describe import versions
 from scool_ppl.base.files import file_sha256
 from scool_ppl.base.threads import threads
-from scool_ppl.base.versions import versions
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import load_federation
 from scool_ppl.em.em import EM
@@ -26,6 +25,9 @@ from scool_ppl.runs.rows import number, total_seconds
 from scool_ppl.train.contract import AnyClients, Evaluation
 from scool_ppl.train.hostile import HostileClients
 from scool_ppl.zoo.load import model_path
+
+_COPIED = ("_models", "_experiments")
+"""Folders that an installed package has and a checkout keeps beside it."""
 
 
 def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", download: bool = False) -> Row:
@@ -61,7 +63,7 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
         "graphs": _graphs(graphs, federation) if graphs else None,
         "executor": em.clients.executor_name,
         "seconds": total_seconds(fit.history),
-        "data": _digest(federation),
+        "data": federation.fingerprint[:12],
         "versions": versions(),
         "code": {"library": _library(), "model": file_sha256(model_path(cell.model))[:12]},
     }
@@ -146,11 +148,9 @@ def _curves(history: Sequence[Row]) -> Row:
 @lru_cache(maxsize=1)
 def _library() -> str:
     """The beginning of a SHA-256 of the library's files: which code made the numbers, whatever its version says."""
-    folder, total = Path(__file__).resolve().parents[1], hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        if path.relative_to(folder).parts[0] not in ("_models", "_experiments"):
-            total.update(path.read_bytes())
-    return total.hexdigest()[:12]
+    folder = Path(__file__).resolve().parents[1]
+    own = (path for path in sorted(folder.rglob("*.py")) if path.relative_to(folder).parts[0] not in _COPIED)
+    return file_sha256(*own)[:12]
 
 
 def _rounded(values: Tensor, digits: int) -> Any:
@@ -159,11 +159,3 @@ def _rounded(values: Tensor, digits: int) -> Any:
         return [_rounded(row, digits) for row in values]
     found = (number(float(value)) for value in values)
     return [None if value is None else round(value, digits) for value in found]
-
-
-def _digest(federation: Federation) -> str:
-    """The beginning of a SHA-256 of who has which data."""
-    total = hashlib.sha256()
-    for values in (*federation.train, *federation.validation, *federation.test, federation.inputs, federation.targets):
-        total.update(values.contiguous().numpy().tobytes())
-    return total.hexdigest()[:12]

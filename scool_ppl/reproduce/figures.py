@@ -14,9 +14,9 @@ from scool_ppl.errors import RunError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.matrix import draw_weights, draw_weights_over_rounds
-from scool_ppl.plots.style import new_figure
+from scool_ppl.plots.style import new_figure, style_of
 from scool_ppl.reproduce.experiment import Column, Method
-from scool_ppl.reproduce.panels import STYLES, draw_series, finished, panels, style_of, with_legend
+from scool_ppl.reproduce.panels import draw_series, finished, panels, with_legend
 from scool_ppl.reproduce.results import Results
 
 if TYPE_CHECKING:
@@ -86,12 +86,10 @@ def weights_of_client(results: Results, client: int = 0) -> Figure:
             kind = (
                 "itself" if sender == client else "same group" if groups[sender] == groups[client] else "other groups"
             )
-            colour, line, marker = STYLES[("same group", "other groups", "itself").index(kind)]
+            style = style_of(("same group", "other groups", "itself").index(kind))
             label = None if kind in shown else kind
             shown.add(kind)
-            ax.plot(
-                list(found), rows[:, sender], color=colour, linestyle=line, marker=marker, markersize=3, label=label
-            )
+            ax.plot(list(found), rows[:, sender], **style.options, markersize=3, label=label)
         finished(ax, "round", f"weights of client {client}")
     return with_legend(figure)
 
@@ -102,7 +100,6 @@ def weight_by_shared_classes(results: Results) -> Figure:
     figure, axes = panels([column.label for column in experiment.columns])
     for ax, column in zip(axes, experiment.columns, strict=True):
         for place, method in enumerate(experiment.methods):
-            colour, line, marker = style_of(place)
             kept = kept_graphs(results, column, method)
             classes = [set(own) for own in kept["classes"]]
             shared = torch.tensor([[len(one & other) for other in classes] for one in classes])
@@ -112,8 +109,7 @@ def weight_by_shared_classes(results: Results) -> Figure:
             chosen = [weights[others & (shared == number)] for number in numbers]
             mean = torch.stack([some.mean() for some in chosen])
             spread = torch.stack([some.std(unbiased=False) for some in chosen])
-            style: dict[str, Any] = {"color": colour, "linestyle": line, "marker": marker, "markersize": 5}
-            ax.errorbar(numbers, mean, spread, label=method.label, capsize=3, **style)
+            ax.errorbar(numbers, mean, spread, label=method.label, capsize=3, markersize=5, **style_of(place).options)
         finished(ax, "classes that two clients share", "cooperation weight")
     return with_legend(figure)
 
@@ -133,11 +129,12 @@ def fitted_curves(results: Results, truth: Callable[[Tensor], Tensor] | None = N
         if kept is None:
             raise RunError(f"'{method.label}' kept no predictions; ask for them in Experiment(predictions=True)")
         for client, (inputs, outputs) in enumerate(zip(kept["inputs"], kept["outputs"], strict=True)):
-            colour, line, marker = STYLES[client % 2]
-            style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3, "alpha": 0.6}
-            ax.plot(np.ravel(kept["train_inputs"][client]), kept["train_targets"][client], linestyle="none", **style)
+            style = style_of(client % 2)
+            data: dict[str, Any] = {**style.options, "linestyle": "none", "markersize": 3, "alpha": 0.6}
+            ax.plot(np.ravel(kept["train_inputs"][client]), kept["train_targets"][client], **data)
             order = np.argsort(np.ravel(inputs))
-            ax.plot(np.ravel(inputs)[order], np.ravel(outputs)[order], color=colour, linestyle=line, linewidth=2.5)
+            fit: dict[str, Any] = {**style.options, "marker": "none", "linewidth": 2.5}
+            ax.plot(np.ravel(inputs)[order], np.ravel(outputs)[order], **fit)
         if truth is not None:
             seen = np.concatenate(kept["inputs"])
             x = torch.linspace(float(seen.min()), float(seen.max()), 200)
@@ -145,11 +142,8 @@ def fitted_curves(results: Results, truth: Callable[[Tensor], Tensor] | None = N
         finished(ax, "x", "y")
         ax.sharey(axes[0])
         ax.label_outer()
-    marks: list[dict[str, Any]] = [
-        {"color": c, "linestyle": dash, "marker": m, "markersize": 4} for c, dash, m in STYLES[:2]
-    ]
     labels = ("data and fit of even clients", "of odd clients")
-    drawn = {label: Line2D([], [], **mark) for label, mark in zip(labels, marks, strict=True)}
+    drawn = {label: Line2D([], [], **style_of(place).options, markersize=4) for place, label in enumerate(labels)}
     if truth is not None:
         drawn["without noise"] = Line2D([], [], **_TRUTH)
     return with_legend(figure, drawn)

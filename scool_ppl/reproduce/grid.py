@@ -35,9 +35,24 @@ def reproduce(
         raise InputError(f"jobs is {jobs}, expected at least 1")
     results = Results(experiment, store)
     run = partial(run_cell, data_root=data_root, device=device, download=download)
-    _fill(experiment.tuning(), store, partial(_untested, run), jobs, "tuning" if progress else None)
-    _fill(experiment.cells(results.chosen), store, run, jobs, "cells" if progress else None)
+    with _processes(jobs) as pool:
+        _fill(experiment.tuning(), store, partial(_untested, run), pool, "tuning" if progress else None)
+        _fill(experiment.cells(results.chosen), store, run, pool, "cells" if progress else None)
     return results
+
+
+@contextmanager
+def _processes(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
+    """Processes that are started when they are first needed; None for a single job, which is done in this process."""
+    if jobs == 1:
+        yield None
+        return
+    # Fresh processes: a fork of one that runs threads may hang.
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _untested(run: Runner, cell: Cell) -> Row:
@@ -45,31 +60,28 @@ def _untested(run: Runner, cell: Cell) -> Row:
     return {name: value for name, value in run(cell).items() if name not in ("test", "history", "graph", "graphs")}
 
 
-def _fill(cells: Iterable[Cell], store: Store, run: Runner, jobs: int, title: str | None) -> None:
+def _fill(
+    cells: Iterable[Cell], store: Store, run: Runner, pool: ProcessPoolExecutor | None, title: str | None
+) -> None:
     missing = [cell for cell in cells if store.get(cell) is None]
     with counted(title, len(missing)) as report:
-        for cell, record in _run_all(missing, run, jobs):
+        for cell, record in _run_all(missing, run, pool):
             store.put(cell, record)
             report(cell.key)
 
 
-def _run_all(cells: list[Cell], run: Runner, jobs: int) -> Iterator[tuple[Cell, Row]]:
-    if jobs == 1 or len(cells) < 2:
+def _run_all(cells: list[Cell], run: Runner, pool: ProcessPoolExecutor | None) -> Iterator[tuple[Cell, Row]]:
+    if pool is None or len(cells) < 2:
         for cell in cells:
             with _named(cell):
                 record = run(cell)
             yield cell, record
         return
-    # Fresh processes: a fork of one that runs threads may hang.
-    with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(run, cell): cell for cell in cells}
-        try:
-            for done in as_completed(waiting):
-                with _named(waiting[done]):
-                    record = done.result()
-                yield waiting[done], record
-        finally:
-            pool.shutdown(cancel_futures=True)
+    waiting = {pool.submit(run, cell): cell for cell in cells}
+    for done in as_completed(waiting):
+        with _named(waiting[done]):
+            record = done.result()
+        yield waiting[done], record
 
 
 @contextmanager

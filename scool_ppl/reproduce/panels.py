@@ -1,4 +1,4 @@
-"""Rows of panels with lines in them: how they look, and their legend; readable in grey and for the colour-blind."""
+"""Rows of panels with lines in them, and the one legend below them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scool_ppl.plots.style import new_figure
+from scool_ppl.base.statistics import over_seeds
+from scool_ppl.plots.style import new_figure, style_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-LineStyle = str | tuple[int, tuple[int, ...]]
-
-STYLES: tuple[tuple[str, LineStyle, str], ...] = (
-    ("#0072b2", "-", "o"),
-    ("#d55e00", "--", "s"),
-    ("#000000", ":", "^"),
-    ("#009e73", "-.", "D"),
-    ("#cc79a7", (0, (5, 1, 1, 1)), "v"),
-    ("#56b4e9", (0, (1, 1)), "P"),
-    ("#e69f00", (0, (8, 2)), "X"),
-)
-"""Colour, line and marker of the series: different in each, so that none is needed."""
-
-
-def style_of(place: int) -> tuple[str, LineStyle, str]:
-    """Style of the series at a place; where there are more series than styles, colours come again with other lines."""
-    count = len(STYLES)
-    again = place // count
-    return STYLES[place % count][0], STYLES[(place + again) % count][1], STYLES[(place + 2 * again) % count][2]
 
 
 Series = Mapping[str, tuple[Sequence[float], Sequence[Sequence[float]]]]
@@ -51,12 +31,12 @@ def panels(titles: Sequence[str], size: tuple[float, float] = (3.8, 3.1)) -> tup
 def draw_series(ax: Axes, series: Series, *, xlabel: str, ylabel: str) -> Axes:
     """Lines of means with bands of one standard deviation over the seeds."""
     for place, (label, (places, seeds)) in enumerate(series.items()):
-        colour, line, marker = style_of(place)
+        style = style_of(place)
         values = np.array(seeds, dtype=float)
-        mean, spread = values.mean(0), values.std(0)
+        mean, spread = np.array([over_seeds(at.tolist(), population=True) for at in values.T]).T
         every = max(1, len(places) // 8)
-        ax.plot(places, mean, color=colour, linestyle=line, marker=marker, markevery=every, markersize=5, label=label)
-        ax.fill_between(places, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+        ax.plot(places, mean, **style.options, markevery=every, markersize=5, label=label)
+        ax.fill_between(places, mean - spread, mean + spread, color=style.colour, alpha=0.15, linewidth=0)
     return finished(ax, xlabel, ylabel)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from statistics import fmean, stdev
 
+from scool_ppl.base.statistics import over_seeds
 from scool_ppl.errors import InputError
 from scool_ppl.reproduce.experiment import Column, Method, described
 from scool_ppl.reproduce.measures import MEASURES
@@ -149,9 +149,9 @@ def cell(results: Results, column: Column, method: Method, measure: str) -> str:
     if values is None:
         return "-"
     form = MEASURES[measure]
-    scaled = [value * form.scale for value in values]
-    text = f"{fmean(scaled):{'+' if form.signed else ''}.{form.digits}f}"
-    return f"{text} ± {stdev(scaled):.{form.digits}f}" if len(scaled) > 1 else text
+    mean, std = over_seeds([value * form.scale for value in values])
+    text = f"{mean:{'+' if form.signed else ''}.{form.digits}f}"
+    return f"{text} ± {std:.{form.digits}f}" if len(values) > 1 else text
 
 
 def _counted(results: Results) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor
 
 from scool_ppl.base.codec import Row
+from scool_ppl.base.statistics import mean_of_worst, over_clients
 from scool_ppl.errors import RunError
 from scool_ppl.reproduce.experiment import Cell, Column, Deployed, Experiment, Method
 from scool_ppl.reproduce.store import Store
@@ -111,25 +113,13 @@ def _tensor(values: Sequence[Any]) -> Tensor:
 
 
 def _mean(values: Tensor) -> float:
-    return float(values.nanmean())
-
-
-def _std(values: Tensor) -> float:
-    return float(values[values.isfinite()].std(unbiased=False))
-
-
-def _worst(share: float) -> Callable[[Tensor], float]:
-    def mean_of_worst(values: Tensor) -> float:
-        values = values[values.isfinite()]
-        return float(values.sort().values[: max(1, math.ceil(share * len(values)))].mean())
-
-    return mean_of_worst
+    return over_clients(values).mean
 
 
 _OTHERS = {"loss": "loss", "perplexity": "loss", "task": "task_accuracy"}
 _SUMMARIES: dict[str, Callable[[Tensor], float]] = {
-    "std": _std,
-    "worst10": _worst(0.1),
-    "worst20": _worst(0.2),
-    "perplexity": lambda losses: float(losses.nanmean().exp()),
+    "std": lambda values: over_clients(values).std,
+    "worst10": partial(mean_of_worst, share=0.1),
+    "worst20": partial(mean_of_worst, share=0.2),
+    "perplexity": lambda losses: math.exp(_mean(losses)),
 }

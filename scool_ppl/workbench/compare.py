@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scool_ppl.base.codec import Row
-from scool_ppl.base.versions import versions
+from scool_ppl.base.describe import versions
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError
 from scool_ppl.runs.folder import Run

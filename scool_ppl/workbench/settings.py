@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -24,25 +25,41 @@ DEVICES = ("cpu", "cuda")
 
 E_STEPS: dict[str, type[NaturalGradient] | type[SVIStep]] = {"natural": NaturalGradient, "svi": SVIStep}
 
+_CLIENTS: dict[str, Any] = {name: known.default for name, known in inspect.signature(Clients).parameters.items()}
+_SGD: dict[str, Any] = _CLIENTS["optimizer"].keywords
+"""Defaults that Clients define."""
+
+
+def _option(default: Any, help: str) -> Any:
+    """A field that the command line offers as an option with this help."""
+    return field(default=default, metadata={"help": help})
+
 
 @dataclass(frozen=True)
 class Settings:
-    """How the clients train and for how long; the same for every model of a comparison."""
+    """How the clients train and for how long; the same for every model of a comparison.
 
-    rounds: int = 20
-    local_epochs: int = 5
-    warmup_epochs: int = 40
-    local_steps: int | None = None
-    learning_rate: float = 0.1
-    momentum: float = 0.0
-    weight_decay: float = 5e-4
-    batch_size: int = 10
-    network: str = "auto"
-    width: float | None = None
-    executor: Literal["auto", "stacked", "loop"] = "auto"
-    device: str = "cpu"
-    e_step: str | None = None
-    seed: int = 0
+    `scool fit` and `scool compare` have an option for each field, see `cli/options.py`.
+    """
+
+    rounds: int = _option(20, "communication rounds")
+    local_epochs: int = _option(Schedule.local_epochs, "epochs of local training per round")
+    warmup_epochs: int = _option(
+        Schedule.warmup_epochs, "epochs of the first round, before the graph is first looked at"
+    )
+    local_steps: int | None = _option(Schedule.local_steps, "batches per round, instead of epochs")
+    learning_rate: float = _option(_SGD["lr"], "rate of SGD")
+    momentum: float = _option(0.0, "momentum of SGD")
+    weight_decay: float = _option(_SGD["weight_decay"], "weight decay of SGD")
+    batch_size: int = _option(_CLIENTS["batch_size"], "images per batch")
+    network: str = _option("auto", "auto, linear, mlp, cnn, resnet9 or chars")
+    width: float | None = _option(None, "width of cnn, resnet9 and chars, 1 is the papers'")
+    executor: Literal["auto", "stacked", "loop"] = _option(
+        _CLIENTS["executor"], "auto, stacked or loop: how clients are run"
+    )
+    device: str = _option(_CLIENTS["device"], "cpu or cuda")
+    e_step: str | None = _option(None, f"{' or '.join(E_STEPS)}; default: the model's own")
+    seed: int = _option(0, "of partition, networks, batches and inference")
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or not 0 < self.learning_rate < math.inf:

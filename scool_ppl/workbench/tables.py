@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.console import Group
 from rich.table import Table
 
 from scool_ppl.base.codec import Row
+from scool_ppl.base.statistics import over_seeds
 from scool_ppl.workbench.workbench import Result
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -74,7 +74,7 @@ def comparison(results: Sequence[Sequence[Result]]) -> list[Row]:
         row: Row = {"model": runs[0].name, "score": runs[0].summary.get("score", "accuracy")}
         for column, path in COLUMNS.items():
             values = [value for run in runs if (value := number(run.summary, path)) is not None]
-            row[column] = None if not values else {"mean": _mean(values), "std": _std(values)}
+            row[column] = over_seeds(values)._asdict() if values else None
         rows.append(row)
     return rows
 
@@ -125,12 +125,3 @@ def _cell(column: str, value: dict[str, float] | None, seeds: int) -> str:
 
 def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _std(values: Sequence[float]) -> float:
-    mean = _mean(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1))

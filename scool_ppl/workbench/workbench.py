@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scool_ppl.base.codec import Row
+from scool_ppl.base.describe import versions
 from scool_ppl.base.files import file_sha256
-from scool_ppl.base.versions import versions
 from scool_ppl.data.federation import Federation
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import Fit

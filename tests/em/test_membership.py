@@ -240,28 +240,6 @@ def test_seated_puts_every_entry_where_its_client_is() -> None:
     assert rows.tolist() == [[6, 7, 8], [-1, -1, -1], [0, 1, 2], [3, 4, 5]]
 
 
-def test_federations_join_by_hand() -> None:
-    """Apart, they see the same images with the same labels as together."""
-    one = load_federation("permuted:digits:clients=3,groups=3,train=10,test=5", seed=0)
-    other = load_federation("dirichlet:digits:clients=2,train=10", seed=1)
-    renamed = Federation(**{**vars(other), "names": ("x", "y")})
-    both = one.join(renamed)
-    assert both.names == (*one.names, "x", "y")
-    assert both.groups is None
-    assert both.truth is None
-    for split in ("train", "validation", "test"):
-        rows = [*getattr(one, split), *getattr(renamed, split)]
-        owners = [(one, 0), (one, 1), (one, 2), (renamed, 0), (renamed, 1)]
-        for client, (mine, (owner, place)) in enumerate(zip(rows, owners, strict=True)):
-            there = getattr(both, split)[client]
-            assert torch.equal(both.inputs[there], owner.inputs[mine])
-            assert torch.equal(both.labels(client, there), owner.labels(place, mine))
-    again = WHOLE.select([0, 1]).join(WHOLE.select([4]))
-    assert again.inputs is WHOLE.inputs
-    assert again.groups == tuple(WHOLE.groups[i] for i in (0, 1, 4))  # type: ignore[index]
-    assert torch.equal(torch.as_tensor(again.truth), torch.as_tensor(WHOLE.truth)[[0, 1, 4]][:, [0, 1, 4]])
-
-
 class Undeclared(type(load_model("l2c", 2).prior)):  # type: ignore[misc]
     client_axes = {}
 

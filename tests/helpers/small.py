@@ -16,8 +16,8 @@ from scool_ppl.em.state import EMState
 from scool_ppl.infer.estep.natural import NaturalGradient
 from scool_ppl.infer.estep.svi import SVIStep
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Params
 from scool_ppl.train.networks import MLP
+from scool_ppl.train.questions import Params
 
 RATE = 0.1
 FEATURES, CLASSES = 4, 3

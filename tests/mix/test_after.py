@@ -12,7 +12,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.mix.after import MixModels, MixUpdates, normalised
 from scool_ppl.mix.base import Alone, Mixing
-from scool_ppl.train.contract import Params
+from scool_ppl.train.questions import Params
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

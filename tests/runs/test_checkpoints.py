@@ -24,6 +24,7 @@ from scool_ppl.errors import InputError, RunError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.runs import checkpoints
 from scool_ppl.runs.checkpoints import DATA, MANIFEST, TENSORS, Checkpoint
+from scool_ppl.train import Remembered
 from scool_ppl.train.contract import Evaluation
 
 
@@ -37,13 +38,17 @@ def checkpoint(round: int = 1) -> Checkpoint:
     weight = torch.arange(24.0).view(2, 3, 4) + round
     state = EMState(
         params={"1.weight": weight, "1.bias": torch.zeros(2, 0), "half": torch.ones(2, 1).bfloat16()},
-        start={"1.weight": weight},  # the same memory under two names
+        initial={"1.weight": weight},  # the same memory under two names
         optimizer={"started": torch.tensor([True, False]), "step": torch.tensor(3.0)},
         moments={"Y": torch.tensor([[0.0, 0.1], [-0.0, 0.3]], dtype=torch.float64)},
         q={},
         prior={"B": torch.eye(2, dtype=torch.float64), "count": torch.tensor(7)},
         peers=Peers(torch.ones(2, 2, dtype=torch.bool), torch.tensor([[0, 1], [1, 0]]), None),
-        memory={"mixture": quiet_nan(5), "a/b": weight.permute(2, 0, 1), "spread": torch.ones(2, 1).expand(2, 3)},
+        memory={
+            "mixture": Remembered(quiet_nan(5), (0, 1)),
+            "a/b": Remembered(weight.permute(2, 0, 1), ()),
+            "spread": Remembered(torch.ones(2, 1).expand(2, 3), (0,)),
+        },
         round=round,
         seed=-3,
     )
@@ -100,8 +105,10 @@ def test_everything_comes_back_bit_for_bit(run: Path) -> None:
     found = checkpoints.newest(run)
     assert found is not None
     same(found, checkpoint(2))
-    assert found.state.memory["a/b"].stride() == checkpoint(2).state.memory["a/b"].stride(), "rounding may depend on it"
-    assert raw(found.state.memory["mixture"]) != raw(quiet_nan(6)), "the comparison sees the payload of a NaN"
+    assert found.state.memory["a/b"].value.stride() == checkpoint(2).state.memory["a/b"].value.stride(), (
+        "rounding may depend on it"
+    )
+    assert raw(found.state.memory["mixture"].value) != raw(quiet_nan(6)), "the comparison sees the payload of a NaN"
     assert found.state.params["1.weight"].data_ptr() != found.state.initial["1.weight"].data_ptr()
     assert torch.equal(torch.signbit(found.state.moments["Y"]), torch.signbit(checkpoint(2).state.moments["Y"]))
 
@@ -142,7 +149,7 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
 def test_the_manifest_tells_sizes_sums_and_versions(run: Path) -> None:
     folder = run / "checkpoints" / "round-000002"
     manifest = json.loads((folder / MANIFEST).read_text())
-    assert manifest["format"] == 1
+    assert manifest["format"] == 2
     assert {"scool_ppl", "torch", "pyro"} <= set(manifest["versions"])
     for name in (DATA, TENSORS):
         content = (folder / name).read_bytes()
@@ -331,7 +338,7 @@ CORPUS: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: rewritten(folder, TENSORS, header(len(entry([2**40], 0, 2**42)), entry([2**40], 0, 2**42))),
         "header|metadata|Metadata",
     ),
-    "format of tomorrow": (manifest(lambda content: content.update(format=99)), "of format 99, expected 1"),
+    "format of tomorrow": (manifest(lambda content: content.update(format=99)), "of format 99, expected 2"),
     "manifest is a list": (manifest(lambda content: [content]), "a list, expected"),
     "manifest lacks a file": (manifest(lambda content: content["files"].pop(DATA) and content), "data.json"),
     "manifest names a path": (

@@ -27,13 +27,14 @@ from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.runs import checkpoints
 from scool_ppl.runs.folder import Run
+from scool_ppl.train import Remembered
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.networks import MLP
 from scool_ppl.zoo.load import load_model, model_names, model_path
+from tests.helpers.command import TINY, bits, contents, refused, scool
 from tests.helpers.killed import POINTS
 from tests.helpers.models import FEDERATION, SCHEDULE
 from tests.helpers.small import CLASSES, FEATURES, brief, clients
-from tests.test_cli import TINY, bits, contents, refused, scool
 from tests.helpers.states import flattened
 
 
@@ -224,8 +225,8 @@ def other_names() -> EM:
     ("make", "words"),
     [
         (lambda: driver(num_clients=5), r"number of clients 4, this EM 5"),
-        (lambda: driver("scool_sbm"), r"prior Ring\(\), this EM SBM\(\)"),
-        (lambda: driver("local"), r"prior Ring\(\), this EM Dirac\(\)"),
+        (lambda: driver("scool_sbm"), r"prior Ring, this EM SBM;"),
+        (lambda: driver("local"), r"prior Ring, this EM Dirac;"),
         (lambda: driver(seed=2), r"seed 1, this EM 2"),
         (lambda: driver(schedule=Schedule(local_steps=3)), r"local_steps=2.*local_steps=3"),
         (lambda: driver(dtype=None), r"float64, this EM '1.weight' \(3, 4\) float32"),
@@ -265,7 +266,8 @@ def test_a_state_that_belies_its_description_is_refused(change: Any, words: str,
 
 
 @pytest.mark.parametrize(
-    "part", [{"memory": {"resting": torch.zeros(3)}}, {"optimizer": {"started": torch.eye(4).bool()}}]
+    "part",
+    [{"memory": {"resting": Remembered(torch.zeros(3), (0, 1))}}, {"optimizer": {"started": torch.eye(4).bool()}}],
 )
 def test_a_state_with_which_no_round_can_be_run_is_one_line(part: Any, tmp_path: Path) -> None:
     """Sums that agree cannot vouch for what only a round would find out."""
@@ -292,7 +294,7 @@ def test_the_executor_is_that_of_the_run(tmp_path: Path) -> None:
     """`auto` measures; a run that goes on must not measure anew."""
     for name in ("loop", "stacked"):
         em = driver(executor="auto")
-        em.clients.executor_name = name
+        em.clients.use_executor(name)
         em.fit(1, run=tmp_path / name, progress=False)
         other = driver(executor="auto")
         other.fit(2, run=tmp_path / name, resume=True, progress=False)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl import load_federation
-from scool_ppl.base.versions import versions
+from scool_ppl.base.describe import versions
 from scool_ppl.em.state import EMInfo
 from scool_ppl.graph.scores import Scores
 from scool_ppl.runs.rows import against_local, clients_csv, history_row, spread, total_seconds

@@ -14,8 +14,9 @@ from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import padded, shuffled
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Params, Plan
+from scool_ppl.train.contract import Plan
 from scool_ppl.train.networks import MLP
+from scool_ppl.train.questions import Params
 from tests.helpers.unequal import SGD, SIZES, assert_same, clients, distinct, federation
 
 

@@ -17,9 +17,10 @@ from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Batches, shuffled
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Params, Plan, Pull, Trained
+from scool_ppl.train.contract import Plan, Pull, Trained
 from scool_ppl.train.executors.stacked import optimizer_layout
 from scool_ppl.train.networks import CNN
+from scool_ppl.train.questions import Params
 from tests.helpers.unequal import SGD, assert_same, clients, distinct, federation
 
 ADAM = partial(torch.optim.Adam, lr=0.01)

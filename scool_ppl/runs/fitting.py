@@ -1,0 +1,60 @@
+"""Fitting: the loop over rounds with its progress bar and callbacks, recorded in a run's folder where there is one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from scool_ppl.base.arguments import check_kind, check_whole
+from scool_ppl.base.codec import Row
+from scool_ppl.base.progress import tracked
+from scool_ppl.em.state import EMInfo, EMState, Fit
+from scool_ppl.runs.folder import Run
+from scool_ppl.runs.journal import newest, recording
+from scool_ppl.runs.rows import history_row
+
+if TYPE_CHECKING:
+    from scool_ppl.em.em import EM
+
+
+def fit(
+    em: EM,
+    rounds: int,
+    *,
+    state: EMState | None,
+    run: str | os.PathLike[str] | Run | None,
+    resume: bool,
+    checkpoint_every: int,
+    keep: int,
+    progress: bool,
+    callbacks: Sequence[Callable[[EMState, EMInfo, Row], None]],
+) -> Fit:
+    """See EM.fit."""
+    check_whole("rounds", rounds)
+    for callback in callbacks:
+        check_kind("callback", callback, Callable, "write a function of state, info and row")  # type: ignore[arg-type]
+    with recording(em, run, state, resume=resume, rounds=rounds, every=checkpoint_every, keep=keep) as journal:
+        state = journal.state
+        total = rounds if resume else state.round + rounds
+        if state.round == total:
+            graph, mixed, trained = journal.outcome()
+        with tracked(total, done=state.round, enabled=progress) as report:
+            while state.round < total:
+                state, info = em.step(state)
+                mixed, trained = em.evaluate(state), em.clients.evaluate(info.trained)
+                graph = em.graph(state, mixed)
+                federation = em.clients.federation
+                found = graph.score(federation.truth)
+                row = history_row(state.round, info, mixed, trained, found, federation.task.score)
+                report(row)
+                journal.record(row, graph, state, trained, last=state.round == total)
+                for callback in callbacks:
+                    callback(state, info, row)
+    return Fit(graph, journal.history, state, mixed, trained)
+
+
+def resume(em: EM, run: str | os.PathLike[str] | Run) -> EMState:
+    """See EM.resume."""
+    last = newest(em, run)
+    return em.init() if last is None else last.state

@@ -1,0 +1,249 @@
+"""A run's folder: what it was asked, what happened in each round, the graphs, and their pictures."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scool_ppl.base.codec import Row
+from scool_ppl.base.files import read_regular, replacing, write_npz
+from scool_ppl.data.reading import UNREADABLE
+from scool_ppl.errors import InputError, RunError
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.runs.checkpoints import last_round, tidy
+
+MARK, HISTORY, SUMMARY = "run.json", "history.jsonl", "summary.json"
+Graphs = dict[int, Tensor]
+
+
+class Run:
+    """The folder of one run; every file is replaced in one step, so a reader never sees half of one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.graphs: Graphs = {}
+        """Those of the rounds that are kept."""
+        self._last: tuple[int, CooperationGraph] | None = None
+        self._held = False
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], settings: Row | None = None, *, overwrite: bool = False) -> Run:
+        """A new folder; one that holds something is refused, or emptied if it is a run and `overwrite` says so."""
+        folder = Path(path)
+        with _writable(folder):
+            if overwrite and (folder / MARK).is_file():
+                with cls(folder).locked():
+                    shutil.rmtree(folder)
+        run = cls(cls.vacant(folder))
+        run.write_json(MARK, settings or {})
+        return run
+
+    @staticmethod
+    def vacant(path: str | os.PathLike[str]) -> Path:
+        """The folder, made where it is missing and still empty: to be asked before long work, not after it."""
+        folder = Path(path)
+        with _writable(folder):
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+                remedy = ", or replace it by `scool fit --overwrite`" if (folder / MARK).is_file() else ""
+                if remedy and not (folder / SUMMARY).exists():
+                    remedy = f", go on with `scool resume {folder}`{remedy}"
+                raise InputError(
+                    f"'{folder}' exists and is not empty, expected a new folder; choose another --out{remedy}"
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Run:
+        """An existing folder, to read or to go on with."""
+        folder = Path(path)
+        if not (folder / MARK).is_file():
+            raise InputError(f"'{folder}' is not a run's folder: it has no {MARK}; expected the --out of a `scool fit`")
+        run = cls(folder)
+        run.read_json(MARK)
+        return run
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else writes into the folder meanwhile; the system lets go of it even when the process is killed.
+
+        Whoever holds it already may hold it again.
+        """
+        if self._held:
+            yield
+            return
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY)
+        except OSError as error:
+            raise InputError(f"cannot open '{self.path}': {error.strerror}; expected a run's folder") from error
+        try:
+            _flock(descriptor, self.path)
+            self._held = True
+            yield
+        finally:
+            self._held = False
+            os.close(descriptor)
+
+    @property
+    def settings(self) -> Row:
+        """What the run was asked to do."""
+        return self.read_json(MARK)
+
+    @property
+    def history(self) -> list[Row]:
+        """One row per round."""
+        try:
+            lines = (self.path / HISTORY).read_text().splitlines()
+            return [json.loads(line) for line in lines]
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(f"cannot read {self.path / HISTORY}: {error}; repeat the run") from error
+
+    @property
+    def graph(self) -> CooperationGraph:
+        """The last graph."""
+        return CooperationGraph.load(self.path / "graph.graphml")
+
+    def record(self, row: Row, graph: CooperationGraph) -> None:
+        """Append a round; the graphs of rounds 1, 2, 5, 10, 20, 50, ... are kept, and the last."""
+        with _going_on(self.path), (self.path / HISTORY).open("a") as file:
+            (self.path / SUMMARY).unlink(missing_ok=True)  # of a run that had ended with fewer rounds
+            file.write(json.dumps(row) + "\n")
+        self.remember(row["round"], graph)
+
+    def remember(self, round: int, graph: CooperationGraph) -> None:
+        """The graph of the last round, to finish with."""
+        self._last = round, graph
+        if milestone(round):
+            self.graphs[round] = graph.dense()
+
+    def go_on(self, history: list[Row], graphs: Graphs) -> None:
+        """Back to the end of an earlier round: its history and its graphs."""
+        with _going_on(self.path):
+            tidy(self.path)
+        with _going_on(self.path), replacing(self.path / HISTORY) as temporary:
+            temporary.write_text("".join(json.dumps(row) + "\n" for row in history))
+        self.graphs = dict(graphs)
+
+    def finish(self, summary: Row, *, truth: Tensor | None = None, clients: str | None = None) -> None:
+        """Write summary.json, weights.npz, graph.graphml and the pictures; `clients` is the table clients.csv."""
+        if self._last is None:
+            raise InputError(f"run '{self.path}' has no round to finish with; call record first")
+        last, graph = self._last
+        graphs = {**self.graphs, last: graph.dense()}
+        arrays = {
+            "rounds": np.array(sorted(graphs)),
+            "weights": np.stack([graphs[round].numpy() for round in sorted(graphs)]),
+            "names": np.array(graph.names),
+        }
+        if truth is not None:
+            arrays["truth"] = truth.numpy()
+        with _going_on(self.path):
+            graph.save(self.path / "graph.graphml")
+            write_npz(self.path / "weights.npz", arrays, compressed=True)
+            if clients is not None:
+                self.write_text("clients.csv", clients.rstrip("\n"))
+            self.write_json(SUMMARY, summary)
+            self.draw()
+
+    def draw(self) -> list[Path]:
+        """graph.png, weights.png and history.png, from the folder's files."""
+        from scool_ppl.runs.pictures import draw
+
+        if not (self.path / SUMMARY).is_file():
+            raise InputError(self._unfinished())
+        return draw(self)
+
+    def write_text(self, name: str, content: str) -> None:
+        """Write a file of the folder in one step."""
+        with replacing(self.path / name) as temporary:
+            temporary.write_text(content + "\n")
+
+    def write_json(self, name: str, content: Row) -> None:
+        """Write a JSON file of the folder in one step."""
+        self.write_text(name, json.dumps(content, indent=2))
+
+    def read_json(self, name: str) -> Row:
+        """Read a JSON file of the folder."""
+        try:
+            content = json.loads(read_regular(self.path / name))
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(f"cannot read {self.path / name}: {error}; repeat the run") from error
+        if not isinstance(content, dict):
+            raise InputError(f"{self.path / name} holds {type(content).__name__}, expected an object; repeat the run")
+        return content
+
+    def _unfinished(self) -> str:
+        settings, done = self.settings, last_round(self.path)
+        if "comparison" in settings:
+            return f"'{self.path}' is the folder of a comparison, expected that of a fit"
+        way = f"`scool resume {self.path}`" if "model" in settings else "EM.fit(..., resume=True), then Run.finish"
+        return f"'{self.path}' has no {SUMMARY}: its run has not ended, it stopped after round {done}; go on with {way}"
+
+    def weights(self) -> tuple[Graphs, Tensor | None]:
+        """The kept graphs (K, K) by round, and the truth where it is known."""
+        path = self.path / "weights.npz"
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                rounds = [int(round) for round in arrays["rounds"]]
+                graphs = dict(zip(rounds, torch.from_numpy(arrays["weights"]), strict=True))
+                return graphs, torch.from_numpy(arrays["truth"]) if "truth" in arrays else None
+        except UNREADABLE as error:
+            reason = str(error) or type(error).__name__
+            raise InputError(f"cannot read {path}: {reason}; repeat the run") from error
+
+
+def free_name(parent: str | os.PathLike[str], name: str) -> Path:
+    """parent/name, or parent/name-2, -3, ... whichever does not exist yet."""
+    path, number = Path(parent) / name, 1
+    while path.exists():
+        number += 1
+        path = Path(parent) / f"{name}-{number}"
+    return path
+
+
+def milestone(round: int) -> bool:
+    """Rounds 1, 2, 5, 10, 20, 50, ...: those whose graphs are kept."""
+    digits = str(round)
+    return digits[0] in "125" and not digits[1:].strip("0")
+
+
+def _flock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError(
+            f"'{folder}' is being written by another process, expected one at a time; wait for it or stop it"
+        ) from error
+
+
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"cannot write to '{folder}': {reason}; choose another --out") from error
+
+
+@contextmanager
+def _going_on(folder: Path) -> Iterator[None]:
+    """What cannot be written now can be written later: the run is not lost."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot write to '{folder}': {error.strerror or error}; make room and resume the run"
+        ) from error
+    except InputError as error:
+        if isinstance(error.__cause__, OSError):
+            raise RunError(f"{error}; make room and resume the run") from error
+        raise

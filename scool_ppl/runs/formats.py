@@ -1,0 +1,42 @@
+"""Checkpoints of earlier versions, brought to the present format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scool_ppl.base.codec import Tensors
+from scool_ppl.errors import InputError
+from scool_ppl.runs.identity import PARTS
+
+FORMAT = 2
+"""1: memory without axes, theta^0 in every state as `start`, parts of the model described in one text each."""
+
+
+def upgraded(data: Any, tensors: Tensors, written: int) -> Any:
+    """The data of a checkpoint as the present version would have written them."""
+    if written == FORMAT or not isinstance(data, dict):
+        return data
+    state, facts = data.get("state"), data.get("facts")
+    if not isinstance(state, dict) or not isinstance(facts, dict) or not isinstance(state.get("memory"), dict):
+        raise InputError("it has no state, memory and facts, which a checkpoint of format 1 has")
+    state = {"initial" if name == "start" else name: value for name, value in state.items()}
+    state["memory"] = dict(_remembered(name, value, state, tensors) for name, value in state["memory"].items())
+    told = {name: _settings(value) if name in PARTS else value for name, value in facts.items()}
+    return {**data, "state": state, "facts": told, "partial": True}
+
+
+def _remembered(name: str, value: Any, state: dict[str, Any], tensors: Tensors) -> tuple[str, Any]:
+    """An entry of the memory with its axes: those of as many as there are clients, unless it was named global/."""
+    if name.startswith("global/"):
+        return "joined" if name == "global/joined" else name, {"value": value, "axes": []}
+    sizes = [len(tensors[each["tensor"]]) for each in state["params"].values()]
+    shape = tensors[value["tensor"]].shape[:2]
+    return name, {"value": value, "axes": [axis for axis, length in enumerate(shape) if length == sizes[0]]}
+
+
+def _settings(told: Any) -> Any:
+    """ "SBM(a=1, b=2)" as ["SBM", "a=1", "b=2"]."""
+    if not isinstance(told, list) or len(told) != 1 or not isinstance(told[0], str):
+        return told
+    name, _, inside = told[0].partition("(")
+    return [name, *filter(None, inside.removesuffix(")").split(", "))]

@@ -1,0 +1,53 @@
+"""The pictures of a run, from the files of its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scool_ppl.base.codec import Row
+from scool_ppl.errors import InputError
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.runs.folder import SUMMARY, Run
+
+
+def draw(run: Run) -> list[Path]:
+    """graph.png, weights.png and history.png of a run that has ended."""
+    from scool_ppl.plots.graph import draw_graph
+    from scool_ppl.plots.history import draw_history
+    from scool_ppl.plots.matrix import draw_weights_over_rounds
+    from scool_ppl.plots.style import save_figure
+
+    graphs, truth = run.weights()
+    final, summary = run.graph, run.read_json(SUMMARY)
+    series = {
+        round: CooperationGraph(
+            weights=weights,
+            names=final.names,
+            peers=Peers.everybody(final.num_clients, includes_self=bool(weights.diagonal().any())),
+            kind="point",
+            memberships=final.memberships,
+            blocks_are_final=True,
+            groups=final.groups,
+        )
+        for round, weights in graphs.items()
+    }
+    pictures = {
+        "graph.png": draw_graph(final),
+        "weights.png": draw_weights_over_rounds(series, truth=truth),
+        "history.png": draw_history(run.history, baseline=_baseline(summary, run.path / SUMMARY)),
+    }
+    for name, picture in pictures.items():
+        save_figure(picture, run.path / name)
+    return [run.path / name for name in pictures]
+
+
+def _baseline(summary: Row, path: Path) -> float | None:
+    """Mean accuracy of local-only training, where a summary says how much better the run was."""
+    gain = summary.get("gain_over_local")
+    try:
+        return None if gain is None else float(summary["accuracy"]["mean"]) - float(gain)
+    except (TypeError, ValueError, LookupError) as error:
+        raise InputError(
+            f"'{path}' has no accuracy to compare with its gain_over_local; `scool resume {path.parent}` writes it again"
+        ) from error

@@ -1,0 +1,88 @@
+"""What a run writes down: one row per round, and the summary at its end."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from scool_ppl.base.codec import Row
+from scool_ppl.base.statistics import mean_of_worst, over_clients
+
+if TYPE_CHECKING:
+    from scool_ppl.data.federation import Federation
+    from scool_ppl.em.state import EMInfo
+    from scool_ppl.graph.scores import Scores
+    from scool_ppl.train.contract import Evaluation
+
+
+def number(value: float) -> float | None:
+    """The value, or None where it is not finite, which JSON cannot say."""
+    return value if math.isfinite(value) else None
+
+
+def spread(values: Tensor) -> dict[str, float | None]:
+    """Mean and standard deviation over clients, and the mean of the worst tenth (at least one client)."""
+    mean, std = over_clients(values)
+    return {"mean": number(mean), "std": number(std), "worst10": number(mean_of_worst(values, 0.1))}
+
+
+def history_row(
+    round: int, info: EMInfo, mixed: Evaluation, trained: Evaluation, scores: Scores, score: str = "accuracy"
+) -> Row:
+    """One line of history.jsonl: `accuracy` is of the mixed networks, `accuracy_trained` of those before mixing.
+
+    score: what the task calls it.
+    """
+    return {
+        "round": round,
+        "elbo": number(info.elbo),
+        "loss": number(info.loss),
+        "score": score,
+        "accuracy": spread(mixed.accuracy),
+        "accuracy_trained": spread(trained.accuracy),
+        "task_accuracy": spread(mixed.task_accuracy),
+        "graph": scores._asdict(),
+        "bytes": {"received": float(info.bytes_received.mean()), "sent": float(info.bytes_sent.mean())},
+        "seconds": info.seconds,
+        "quarantined": dict(info.quarantined),
+    }
+
+
+def against_local(accuracy: Tensor, local: Tensor) -> dict[str, float]:
+    """gain_over_local: mean accuracy minus local-only's; harmed: share of clients below their local-only accuracy."""
+    known = accuracy.isfinite() & local.isfinite()
+    gain = (accuracy - local)[known].double()
+    return {"gain_over_local": float(gain.mean()), "harmed": float((gain < 0).double().mean())}
+
+
+def clients_csv(federation: Federation, mixed: Evaluation, trained: Evaluation, local: Evaluation | None) -> str:
+    """One row a client: its images, and accuracy and loss of its networks on test data; nothing where undefined."""
+    columns: dict[str, Sequence[Any]] = {
+        "client": federation.names,
+        "group": federation.groups or [""] * federation.num_clients,
+        **{split: federation.sizes(split).tolist() for split in ("train", "validation", "test")},
+        "accuracy": mixed.accuracy.tolist(),
+        "task_accuracy": mixed.task_accuracy.tolist(),
+        "loss": mixed.loss.tolist(),
+        "accuracy_trained": trained.accuracy.tolist(),
+        "loss_trained": trained.loss.tolist(),
+    }
+    if local is not None:
+        columns["accuracy_local"] = local.accuracy.tolist()
+        columns["gain_over_local"] = (mixed.accuracy - local.accuracy).tolist()
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow("" if isinstance(value, float) and not math.isfinite(value) else value for value in row)
+    return file.getvalue()
+
+
+def total_seconds(history: Sequence[Row]) -> dict[str, float]:
+    """Seconds of each verb over all rounds."""
+    return {verb: sum(row["seconds"][verb] for row in history) for verb in history[-1]["seconds"]}

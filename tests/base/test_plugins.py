@@ -1,0 +1,71 @@
+"""Running a user's Python file: what it defines is found, and what it raises becomes one line with its cause."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from scool_ppl.base.plugins import beside_package, load_python, user_code
+from scool_ppl.errors import InputError
+
+
+def test_a_file_with_the_function_is_a_module(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from __future__ import annotations\nimport dataclasses\n"
+        "@dataclasses.dataclass\nclass Part:\n    size: int\n"
+        "def build(size):\n    return Part(size)\n"
+    )
+    part = load_python(path, "build").build(3)
+    assert dataclasses.asdict(part) == {"size": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", r"has no function `build\(scale\)`; add one"),
+        ("build = 3\n", "has no function `build"),
+        ("def build(:\n", "cannot load '.*': SyntaxError: .*; correct the file"),
+        ("import nowhere_to_be_found\n", "ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
+        ("assert False, 'of the user'\n", "AssertionError: of the user"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    with pytest.raises(InputError, match=words) as caught:
+        load_python(path, "build")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("def build(): ...")
+    with pytest.raises(InputError, match=r"cannot load .* as Python, expected a \.py file"):
+        load_python(tmp_path / "mine.txt", "build")
+    with pytest.raises(InputError, match="FileNotFoundError"):
+        load_python(tmp_path / "absent.py", "build")
+
+
+def test_what_the_user_raises_is_kept_as_the_cause() -> None:
+    error = KeyError("x")
+    with (
+        pytest.raises(InputError, match=r"the model of 'a.py': KeyError: 'x'; correct the file") as caught,
+        user_code("the model of 'a.py'"),
+    ):
+        raise error
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("error", [InputError("said well already"), KeyboardInterrupt(), SystemExit(3)])
+def test_errors_of_this_library_and_requests_to_stop_pass_through(error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught, user_code("it"):
+        raise error
+    assert caught.value is error
+
+
+@pytest.mark.parametrize("folder", ["models", "experiments"])
+def test_the_files_of_the_project_lie_beside_the_package(folder: str) -> None:
+    assert list(beside_package(folder).glob("*.py"))

@@ -1,0 +1,65 @@
+"""`scool federations`: the list of recipes, and what is printed and drawn of one federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from scool_ppl import Federation, load_federation
+from scool_ppl.cli.federations import MOST_CLIENTS, summary
+from scool_ppl.data.generated import GENERATED
+from scool_ppl.data.named import DATASETS
+from scool_ppl.data.own import READERS
+from scool_ppl.data.recipes import RECIPES
+from tests.helpers.command import contents, refused, scool
+
+
+def test_recipes_datasets_and_readers_are_listed() -> None:
+    listed = scool("federations")
+    assert listed.code == 0
+    for name in (*RECIPES, *GENERATED, *DATASETS, *READERS):
+        assert name in listed.out
+    assert "groups=4" in listed.out
+    assert "p_i[c]" in listed.out
+
+
+def test_the_summary_says_what_is_known_of_groups_and_truth() -> None:
+    targets, owner = torch.tensor([0, 1, 0, 1, 0, 1, 0, 1]), torch.arange(8) // 4
+    known = Federation.from_arrays(torch.zeros(8, 3), targets, owner, groups=[0, 1], truth=torch.eye(2).roll(1, 0))
+    assert "2 clients, 2 groups, 8 rows of shape (3,), true graph with 2 links, symmetric" in summary(known)
+    unknown = Federation.from_arrays(torch.zeros(8, 3), targets, owner)
+    assert "2 clients, no known groups, 8 rows of shape (3,), no true graph" in summary(unknown)
+
+
+def test_federations_show_prints_and_draws(tmp_path: Path) -> None:
+    picture = tmp_path / "mine.png"
+    command = ("federations", "show", "shuffled-targets:digits:clients=70,groups=3,base=groups", "--out", picture)
+    answer = scool(*command, "--seed=3")
+    assert answer.code == 0, answer.err
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    federation = load_federation("shuffled-targets:digits:clients=70,groups=3,base=groups", seed=3)
+    sizes = [str(int(federation.sizes(split)[7])) for split in ("train", "validation", "test")]
+    (row,) = (line.replace("│", " ").split() for line in answer.out.splitlines() if "client 7 " in line)
+    assert row[2:6] == ["0", *sizes]
+    assert "70 clients, 3 groups" in answer.out
+    links = int(federation.truth.sum()) if federation.truth is not None else 0
+    assert f"true graph with {links} links, not symmetric" in " ".join(answer.out.split())
+    assert f"and {70 - MOST_CLIENTS} more" in answer.out
+    before = contents(tmp_path)
+    assert "--overwrite" in refused(*command)
+    assert contents(tmp_path) == before
+    small = ("federations", "show", "iid:digits:clients=3", "--out", picture)
+    assert scool(*small, "--overwrite").code == 0
+    assert contents(tmp_path) != before
+    for name, words in (("mine.txt", "ends in '.txt'"), ("none/mine.png", "cannot write")):
+        assert words in refused("federations", "show", "iid:digits:clients=3", "--out", tmp_path / name)
+
+
+def test_federations_show_says_where_there_is_no_truth(tmp_path: Path) -> None:
+    answer = scool("federations", "show", "dirichlet:digits", "--clients=4", "--out", tmp_path / "mine.pdf")
+    assert answer.code == 0, answer.err
+    assert "4 clients, no known groups" in answer.out
+    assert "no true graph" in answer.out
+    assert "unknown recipe 'grups'" in refused("federations", "show", "grups:digits")
+    assert "SPEC" in refused("federations", "show")

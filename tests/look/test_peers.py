@@ -1,0 +1,321 @@
+"""Peer policies: whom they choose, how often, and what they remember."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.look.peers import JOINED, All, EpsilonGreedy, PeerPolicy, RandomPairs, Top
+from scool_ppl.train.start import RoundStart
+from tests.helpers.refusals import Case, refused, refuses
+from tests.helpers.small import normal, uniform
+
+K = 6
+
+
+DRAWS = 400
+
+
+OTHERS = ~torch.eye(K, dtype=torch.bool)
+
+
+def turn(
+    round: int = 0,
+    *,
+    size: int = K,
+    peers: Peers | None = None,
+    weights: Tensor | None = None,
+    memory: dict[str, Tensor] | None = None,
+    includes_self: bool = False,
+    seed: int = 0,
+) -> RoundStart:
+    clients: Any = SimpleNamespace(num_clients=size)
+    return RoundStart(clients, {}, {}, peers, weights, memory or {}, includes_self, 1, None, round, seed)
+
+
+def affinity(seed: int = 0) -> Tensor:
+    return uniform(K, K, seed=seed)
+
+
+def best(values: Tensor, count: int) -> list[set[int]]:
+    """The others with the highest values, row by row."""
+    return [
+        set(sorted((j for j in range(len(values)) if j != i), key=lambda j: -float(values[i, j]))[:count])
+        for i in range(len(values))
+    ]
+
+
+def looked_at(peers: Peers) -> list[set[int]]:
+    return [set(row.nonzero().flatten().tolist()) for row in peers.fresh.mask]
+
+
+def frequency(policy: PeerPolicy, **options: Any) -> Tensor:
+    """How often each pair is looked at, over seeds."""
+    options.setdefault("round", 0)
+    return torch.stack([policy(turn(seed=seed, **options)).fresh.mask.double() for seed in range(DRAWS)]).mean(0)
+
+
+def within(found: Tensor | float, expected: float) -> bool:
+    """Is a frequency of DRAWS draws within five standard errors?"""
+    error = math.sqrt(max(expected * (1 - expected), 1e-12) / DRAWS)
+    return bool(((torch.as_tensor(found) - expected).abs() <= 5 * error).all())
+
+
+def test_all_keeps_everybody_and_any_table_it_is_given() -> None:
+    first = All()(turn(size=3))
+    assert torch.equal(first.mask, ~torch.eye(3, dtype=torch.bool))
+    assert bool(All()(turn(size=3, includes_self=True)).mask.all())
+    for peers in (first, Peers(torch.ones(4, 2, dtype=torch.bool), torch.tensor([[1, 3], [0, 2], [3, 0], [2, 1]]))):
+        weights = normal(*peers.mask.shape)
+        assert All()(turn(99, size=peers.num_clients, peers=peers, weights=weights)) is peers
+
+
+@pytest.mark.parametrize("includes_self", [False, True])
+@pytest.mark.parametrize("count", [1, 3, 5, 9])
+def test_without_exploration_the_best_are_looked_at(count: int, includes_self: bool) -> None:
+    policy = EpsilonGreedy(count, epsilon=0.0)
+    peers = policy(turn(memory={"affinity": affinity()}, includes_self=includes_self))
+    expected = best(affinity(), count)
+    assert looked_at(peers) == [row | {i} if includes_self else row for i, row in enumerate(expected)]
+    assert peers.senders is None
+
+
+def test_affinity_is_the_sum_of_the_graphs_or_the_last_one() -> None:
+    memory: dict[str, Tensor] = {}
+    keep: dict[str, Tensor] = {}
+    last, total, peers = torch.zeros(K, K).double(), torch.zeros(K, K).double(), None
+    for round in range(4):
+        weights = None if round == 0 else last
+        given = {"peers": peers, "weights": weights, "seed": 3}
+        both = [
+            EpsilonGreedy(2, 0.0, accumulate=accumulate)(turn(round, memory=kept, **given))
+            if kept
+            else EpsilonGreedy(2, 0.0, accumulate=accumulate)(RoundStart(*turn(round, **given))._replace(memory=kept))
+            for accumulate, kept in ((True, memory), (False, keep))
+        ]
+        assert torch.allclose(memory["affinity"], total)
+        assert torch.allclose(keep["affinity"], last)
+        if round:
+            # Where pairs were not looked at there is no weight, and ties are broken at random.
+            for policy_peers, values in zip(both, (total, last), strict=True):
+                for i, row in enumerate(looked_at(policy_peers)):
+                    least = min(float(values[i, j]) for j in row)
+                    assert all(float(values[i, j]) <= least + 1e-8 for j in set(range(K)) - row - {i})
+        peers = Peers(OTHERS)
+        last = (uniform(K, K, seed=round) - 0.2).fill_diagonal_(0)
+        total = total + last
+
+
+def test_the_first_graph_of_a_prior_is_no_affinity() -> None:
+    """Before the first round a graph is what the prior starts from, not what the clients found."""
+    given = turn(0, peers=Peers(OTHERS), weights=affinity())
+    EpsilonGreedy(2, 0.0)(given)
+    assert not bool(given.memory["affinity"].any())
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_full_exploration_is_uniform(count: int) -> None:
+    found = frequency(EpsilonGreedy(count, epsilon=1.0), memory={"affinity": affinity()})
+    assert within(found[OTHERS], count / (K - 1))
+    assert not bool(found.diagonal().any())
+
+
+def test_without_affinity_the_first_look_is_uniform() -> None:
+    assert within(frequency(EpsilonGreedy(2, epsilon=0.0))[OTHERS], 2 / (K - 1))
+
+
+@pytest.mark.parametrize(("round", "epsilon"), [(0, 0.6), (2, 0.4), (6, 0.0), (50, 0.0)])
+def test_exploration_decays(round: int, epsilon: float) -> None:
+    values = affinity()
+    found = frequency(EpsilonGreedy(1, 0.6, decay=0.1), round=round, memory={"affinity": values})
+    top = torch.tensor([next(iter(row)) for row in best(values, 1)])
+    chance = 1 - epsilon + epsilon / (K - 1)
+    assert within(found[torch.arange(K), top], chance)
+    rest = OTHERS.clone()
+    rest[torch.arange(K), top] = False
+    assert within(found[rest], epsilon / (K - 1))
+
+
+@pytest.mark.parametrize("includes_self", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0])
+def test_exactly_count_others_and_always_itself_where_it_may(epsilon: float, size: int, includes_self: bool) -> None:
+    for seed in range(20):
+        peers = EpsilonGreedy(3, epsilon)(turn(size=size, seed=seed, includes_self=includes_self))
+        mask = peers.mask
+        assert bool((mask.diagonal() == includes_self).all())
+        assert (mask.sum(1) - mask.diagonal().long()).tolist() == [min(3, size - 1)] * size
+
+
+def test_it_remembers_whom_it_has_looked_at() -> None:
+    policy, peers, seen = EpsilonGreedy(2, 1.0, remember=True), None, torch.zeros(K, K, dtype=torch.bool)
+    forgets = EpsilonGreedy(2, 1.0)
+    for round in range(4):
+        given = turn(round, peers=peers, weights=None if peers is None else peers.mask.double(), includes_self=True)
+        peers = policy(given)
+        assert peers.looked is not None
+        assert torch.equal(peers.looked, forgets(given._replace(memory={})).mask)
+        assert peers.looked.sum(1).tolist() == [3] * K
+        seen = seen | peers.looked
+        assert torch.equal(peers.mask, seen)
+        assert torch.equal(peers.fresh.mask, peers.looked)
+    assert int(seen.sum()) > 18
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (RandomPairs("clients"), [1 / K] * 5),
+        (RandomPairs("time"), [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]),
+        (RandomPairs("mixed", warmup=2), [1 / K, 1 / K, 1 / 3, 1 / 4, 1 / 5]),
+        (RandomPairs("mixed", warmup=0), [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]),
+    ],
+    ids=str,
+)
+def test_pairs_are_looked_at_with_the_probability_of_their_schedule(policy: RandomPairs, expected: list[float]) -> None:
+    for round, probability in enumerate(expected):
+        assert policy.probability(K, round) == pytest.approx(probability)
+        found = frequency(policy, round=round)
+        assert within(found[OTHERS], probability)
+        assert not bool(found.diagonal().any())
+    # Pairs are independent of one another.
+    draws = torch.stack([policy(turn(1, seed=seed)).fresh.mask.double() for seed in range(DRAWS)])
+    assert within((draws[:, 0, 1] * draws[:, 2, 3]).mean(), expected[1] ** 2)
+
+
+def test_both_of_a_pair_look_or_neither_and_the_others_stay_in_the_graph() -> None:
+    for seed in range(20):
+        peers = RandomPairs("clients")(turn(seed=seed))
+        assert peers.looked is not None
+        assert torch.equal(peers.looked, peers.looked.T)
+        assert torch.equal(peers.mask, OTHERS)
+        assert torch.equal(peers.fresh.mask, peers.looked)
+
+
+def shrunk(
+    policy: Top, weights: Tensor | None, peers: Peers | None = None, *, round: int = 5, itself: bool = False
+) -> Peers:
+    """What Top makes of these candidates, by default of everybody, and this graph."""
+    size = 4 if weights is None else len(weights)
+    peers = Peers.everybody(size, itself) if peers is None and weights is not None else peers
+    return policy(turn(round, size=size, peers=peers, weights=weights, includes_self=itself))
+
+
+def test_top_starts_with_everybody_and_waits() -> None:
+    policy = Top(keep=2, after=3)
+    everybody = shrunk(policy, None, round=0)
+    assert everybody.senders is None
+    assert torch.equal(everybody.mask, ~torch.eye(4, dtype=torch.bool))
+    for round in (1, 2):
+        assert shrunk(policy, uniform(4, 4), everybody, round=round) is everybody
+    assert shrunk(policy, uniform(4, 4), everybody, round=3).mask.shape == (4, 2)
+
+
+def test_top_begins_again_when_clients_have_joined() -> None:
+    everybody = Peers.everybody(4)
+    given = turn(5, size=4, peers=everybody, weights=uniform(4, 4), memory={JOINED: torch.tensor(3)})
+    assert Top(keep=2, after=3)(given) is everybody
+    assert Top(keep=2, after=2)(given).mask.shape == (4, 2)
+
+
+def test_top_keeps_the_heaviest_senders() -> None:
+    weights = torch.tensor([[9.0, 0.1, 0.4, 0.3], [0.2, 9.0, 0.1, 0.3], [0.5, 0.6, 9.0, 0.7], [0.3, 0.2, 0.1, 9.0]])
+    peers = shrunk(Top(keep=2, after=1), weights)
+    # The diagonal is heaviest but not a candidate; senders stay in ascending order.
+    assert peers.senders is not None
+    assert peers.senders.tolist() == [[2, 3], [0, 3], [1, 3], [0, 1]]
+    assert bool(peers.mask.all())
+    # A shrunken table is not shrunk again, but a smaller `keep` shrinks it further, by the table's own columns.
+    assert shrunk(Top(keep=2, after=1), peers.take(weights), peers) is peers
+    single = shrunk(Top(keep=1, after=1), peers.take(weights), peers)
+    assert single.senders is not None
+    assert single.senders.tolist() == [[2], [3], [3], [0]]
+
+
+def test_top_never_turns_a_masked_pair_into_a_candidate() -> None:
+    mask = ~torch.eye(4, dtype=torch.bool)
+    mask[2] = mask[1, 3] = False
+    few = shrunk(Top(keep=2, after=0), torch.full((4, 4), 0.9).masked_fill(mask, 0.1), Peers(mask))
+    rows, _, senders = few.pairs()
+    assert bool(mask[rows, senders].all())
+    assert few.mask.sum(1).tolist() == [2, 2, 0, 2]
+
+
+@pytest.mark.parametrize("keep", [1, 2, 4])
+def test_top_keeps_the_client_itself_where_it_may_choose_itself(keep: int) -> None:
+    weights = affinity()
+    weights.fill_diagonal_(0)
+    weights[0, 0] = 0.99  # nor does it count itself among the others
+    for itself in (True, False):
+        peers = shrunk(Top(keep, after=5), weights, itself=itself)
+        assert peers.senders is not None
+        assert bool(peers.mask.all())
+        for i, row in enumerate(best(weights, keep)):
+            assert sorted(peers.senders[i].tolist()) == sorted(row | {i} if itself else row)
+
+
+def test_top_keeps_the_client_itself_in_a_table_that_shrinks_again() -> None:
+    weights = affinity().fill_diagonal_(0)
+    first = shrunk(Top(4, after=5), weights, itself=True)
+    again = shrunk(Top(2, after=5), first.take(weights), first, itself=True)
+    assert again.senders is not None
+    for i, row in enumerate(best(weights, 2)):
+        assert sorted(again.senders[i].tolist()) == sorted(row | {i})
+    assert shrunk(Top(2, after=5), again.take(weights), again, itself=True) is again
+
+
+def test_top_keeps_all_where_there_are_no_more() -> None:
+    for size, keep, itself in ((2, 2, False), (3, 3, False), (3, 2, True), (3, 3, True), (1, 1, False)):
+        everybody = Peers.everybody(size, itself)
+        assert shrunk(Top(keep, after=0), uniform(size, size), everybody, itself=itself) is everybody
+        if size > 1:
+            assert shrunk(Top(1, after=0), uniform(3, 3), Peers.everybody(3, itself), itself=itself).is_table
+
+
+TOPS: list[dict[str, Any]] = [{"keep": 0}, {"keep": -1}, {"keep": 1.5}, {"keep": 1, "after": -1}]
+GREEDY: list[dict[str, Any]] = [
+    {"count": 0},
+    {"epsilon": -0.1},
+    {"epsilon": 1.1},
+    {"epsilon": math.nan},
+    {"decay": -1.0},
+    {"decay": math.nan},
+]
+REFUSED: list[Case] = [
+    *((partial(Top, **options), "expected keep >= 1 and after >= 0") for options in TOPS),
+    *(
+        (partial(EpsilonGreedy, **options), "expected a count of at least 1, epsilon in [0, 1] and")
+        for options in GREEDY
+    ),
+    (lambda: RandomPairs("client"), "unknown schedule 'client'; known: clients, mixed, time; did you mean 'clients'?"),  # type: ignore[arg-type]
+    (lambda: RandomPairs(warmup=-1), "warmup of RandomPairs is -1, expected a whole number of at least 0"),
+]
+
+
+@refused(REFUSED)
+def test_impossible_policies_are_one_line(call: Any, words: str) -> None:
+    refuses(call, words)
+
+
+POLICIES: list[PeerPolicy] = [EpsilonGreedy(2, 0.5), EpsilonGreedy(2, 0.5, remember=True), RandomPairs("clients")]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_a_policy_repeats_with_its_seed_and_leaves_the_global_generator_alone(policy: PeerPolicy) -> None:
+    before = torch.get_rng_state()
+    masks = {}
+    for seed, round in itertools.product(range(3), range(1, 4)):
+        one, other = (policy(turn(round, seed=seed)).fresh.mask for _ in range(2))
+        assert torch.equal(one, other)
+        masks[seed, round] = one
+    assert torch.equal(torch.get_rng_state(), before)
+    assert any(not torch.equal(masks[0, 1], mask) for (seed, _), mask in masks.items() if seed)
+    assert any(not torch.equal(masks[0, 1], masks[0, round]) for round in (2, 3))

@@ -1,0 +1,97 @@
+"""Weights as matrices: the numbers shown are those of the graph, in one order and on one scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from scool_ppl.errors import InputError
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.graph.scores import same_group
+from scool_ppl.plots.matrix import draw_weights, draw_weights_over_rounds, weights_order
+from tests.helpers.pictures import GROUPS, apart, arranged, grouped, on_page
+
+
+def test_image_is_the_ordered_matrix() -> None:
+    graph = grouped()
+    order = [i for group in range(4) for i in range(20) if GROUPS[i] == group]
+    (image,) = draw_weights(graph).images
+    shown = image.get_array()
+    assert shown is not None
+    expected = graph.dense().numpy()[np.ix_(order, order)]
+    assert np.array_equal(np.ma.getdata(shown), expected)
+    assert np.array_equal(np.ma.getmaskarray(shown), np.eye(20, dtype=bool))
+    assert image.get_clim() == (0, 1)
+
+
+def test_block_boundaries_are_drawn() -> None:
+    ax = draw_weights(grouped((0, 0, 1, 1, 1, 2)))
+    assert {float(line.get_ydata()[0]) for line in ax.lines if line.get_xdata()[0] == 0} == {1.5, 4.5}  # type: ignore[index,arg-type]
+    assert ax.get_xlabel() == "sender"
+    assert ax.get_ylabel() == "receiver"
+    assert [label.get_text() for label in ax.get_yticklabels()] == list("012345")
+
+
+def test_rounds_share_order_and_scale_and_end_with_the_truth() -> None:
+    graphs = {r: grouped(seed=r, kind="point") for r in (1, 5, 10)}
+    figure = draw_weights_over_rounds(graphs)
+    panels = [ax for ax in figure.axes if ax.images]
+    assert [ax.get_title() for ax in panels] == ["round 1", "round 5", "round 10", "truth"]
+    order = np.argsort(GROUPS, kind="stable")
+    drawn = [graphs[r].dense() for r in (1, 5, 10)] + [same_group(GROUPS)]
+    for ax, matrix in zip(panels, drawn, strict=True):
+        shown = ax.images[0].get_array()
+        assert shown is not None
+        assert np.array_equal(np.ma.getdata(shown), matrix.numpy()[np.ix_(order, order)])
+    limits = {ax.images[0].get_clim() for ax in panels}
+    assert limits == {(0.0, max(float(graph.weights.max()) for graph in graphs.values()))}
+
+
+def test_many_rounds_are_thinned_and_no_truth_is_no_panel() -> None:
+    figure = draw_weights_over_rounds([grouped(seed=r, groups=(0, 1)) for r in range(30)], most=4)
+    assert [ax.get_title() for ax in figure.axes if ax.images] == [
+        "round 1",
+        "round 11",
+        "round 20",
+        "round 30",
+        "truth",
+    ]
+    blind = draw_weights_over_rounds([CooperationGraph(torch.zeros(2, 2), ("a", "b"), Peers.everybody(2))])
+    assert [ax.get_title() for ax in blind.axes if ax.images] == ["round 1"]
+    with pytest.raises(InputError, match="0 graphs"):
+        draw_weights_over_rounds([])
+
+
+def test_clients_are_sorted_by_true_group_and_by_block_within_it() -> None:
+    blocks = torch.nn.functional.one_hot(torch.tensor([1, 0, 0, 1, 0]))
+    graph = grouped((1, 1, 0, 0, 0), memberships=blocks)
+    found, own = weights_order(graph).tolist(), graph.blocks().tolist()
+    assert [graph.groups[i] for i in found if graph.groups] == [0, 0, 0, 1, 1]
+    for members in (found[:3], found[3:]):
+        assert [own[i] for i in members] == sorted(own[i] for i in members)
+
+
+@pytest.mark.parametrize("count", [1, 2, 20, 100])
+def test_names_are_written_where_they_are_legible(count: int) -> None:
+    ax = draw_weights(grouped(tuple(i % 4 for i in range(count))))
+    figure = arranged(ax.figure)
+    assert ax.images[0].get_array().shape == (count, count)  # type: ignore[union-attr]
+    for axis in (ax.xaxis, ax.yaxis):
+        boxes = [label.get_window_extent() for label in axis.get_ticklabels() if label.get_text()]
+        assert len(boxes) == (count if count <= 20 else 0)
+        assert apart(boxes)
+        assert on_page(figure, [*boxes, axis.label.get_window_extent()])
+    assert figure.axes[1].get_ylabel() == "cooperation weight"
+
+
+def test_weights_are_drawn_on_the_axes_and_the_figure_given() -> None:
+    left, right = Figure().subplots(1, 2)
+    assert draw_weights(grouped(), right, colorbar=False) is right
+    assert not left.images
+    half, other = Figure().subfigures(1, 2)
+    assert draw_weights_over_rounds([grouped()], half) is half
+    assert half.axes
+    assert not other.axes

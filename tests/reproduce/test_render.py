@@ -1,0 +1,118 @@
+"""Tables of an experiment: they come from the store and nothing else, and those of the documents are what it says."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from scool_ppl.errors import InputError
+from scool_ppl.reproduce.catalogue import experiment_names, load_experiment
+from scool_ppl.reproduce.experiment import Method
+from scool_ppl.reproduce.render import choices, clients_csv, details, document, head, main_table, refreshed, training
+from scool_ppl.reproduce.results import Results
+from scool_ppl.reproduce.store import Store
+from tests.helpers.experiments import COLUMN, EXTRAS, LOCAL, filled, record, tiny
+
+
+def test_the_clients_table_has_a_row_a_client_and_seed(finished):
+    rows = list(csv.DictReader(io.StringIO(clients_csv(finished))))
+    assert len(rows) == 2 * 2 * 4
+    first = finished.records(COLUMN, LOCAL)[0]["test"]["trained"]["loss"][3]
+    assert float(rows[3]["loss_trained"]) == first
+
+
+def test_details_leave_out_what_repeats_the_accuracy(tmp_path):
+    def heads(own):
+        experiment, store = tiny(methods=(LOCAL,), seeds=(0,)), Store(tmp_path / f"{own}.json")
+        stored = record((0.5, 0.5), (0.5, 0.5)) | EXTRAS
+        stored["test"]["mixed"]["task_accuracy"] = [own, own]
+        store.put(experiment.cell(COLUMN, LOCAL, {}, 0), stored)
+        return details(Results(experiment, store), COLUMN).partition("\n")[0]
+
+    assert "on own classes" in heads(0.8)
+    assert "on own classes" not in heads(0.5)
+    assert "std over clients" in heads(0.5)
+
+
+def test_which_networks_count_is_said_once(tmp_path):
+    def said(*kinds):
+        methods = tuple(Method(kind, "local", deployed=kind) for kind in kinds)
+        experiment, store = tiny(methods=methods, seeds=(0,)), Store(tmp_path / "s.json")
+        cell = experiment.cell(COLUMN, methods[0], {}, 0)
+        store.put(cell, record((0.5, 0.5), (0.5, 0.5)) | EXTRAS)
+        return document(Results(experiment, store)).partition("\n")[0]
+
+    assert "for the others" not in said("mixed", "trained")
+    assert "for the others" in said("mixed", "chosen")
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_number_of_a_paper_has_its_place_in_the_table(name, scale, tmp_path):
+    experiment = load_experiment(name, scale)
+    results = Results(experiment, Store(tmp_path / "none.json"))
+    heads = {head(results, column, measure) for column in experiment.columns for measure in experiment.measures}
+    assert {label for row in experiment.paper.values() for label in row} <= heads
+
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments"
+
+
+# Document -> where the stores of its sections are.
+DOCUMENTS = {FOLDER / "RESULTS.md": FOLDER / "results", FOLDER / "robustness" / "RESULTS.md": FOLDER / "robustness"}
+
+
+SECTIONS = [
+    pytest.param(path, section, id=section)
+    for path in DOCUMENTS
+    for section in re.findall(r"^<!-- (?!end )(\S+) -->$", path.read_text(), flags=re.MULTILINE)
+]
+
+
+def test_there_are_results():
+    assert len(SECTIONS) >= 9
+    stores = {path.stem for folder in DOCUMENTS.values() for path in folder.glob("*.json")}
+    assert stores == {section.id for section in SECTIONS}
+
+
+@pytest.mark.parametrize(("path", "section"), SECTIONS)
+def test_the_tables_of_the_results_are_what_the_stores_say(path, section):
+    name, scale = section.rsplit("-", 1)
+    results = Results(load_experiment(name, scale), Store(DOCUMENTS[path] / f"{section}.json"))
+    text = path.read_text()
+    assert refreshed(text, section, document(results)) == text
+
+
+def test_the_main_table_has_the_papers_number_beside_ours(tmp_path):
+    method = Method("Fixed", "oracle")
+    experiment = tiny(methods=(LOCAL, method), seeds=(0,), paper={"Fixed": {"tiny": "66.6 ± 1"}})
+    cells = [record((0.5, 0.5), (0.5, 0.5)), record((0.9, 0.4), (0.9, 0.4))]
+    results = filled(Store(tmp_path / "s.json"), experiment, *cells)
+    heads, rows = main_table(results)
+    assert len(heads) == 3
+    assert [row[0] for row in rows] == ["Local", "Fixed"]
+    assert "66.6 ± 1" in rows[1]
+    assert "65.0" in rows[1]
+    bare = filled(Store(tmp_path / "t.json"), tiny(methods=(LOCAL, method), seeds=(0,)), *cells)
+    assert main_table(bare) == (["method", "tiny"], [["Local", "50.0"], ["Fixed", "65.0"]])
+
+
+def test_the_chosen_candidate_is_named_with_those_it_was_chosen_from(finished):
+    text = choices(finished)
+    assert "`scool_sbm`, `scool_sbm n_eff=2.0`" in text
+    assert "seed 100" in text
+    assert choices(Results(tiny(methods=(LOCAL,)), finished.store)) == ""
+
+
+def test_training_is_said_in_words():
+    assert training(COLUMN) == ("2 rounds of 1 epoch (the first 3 epochs), network auto, SGD at 0.1, batches of 10")
+
+
+@pytest.mark.parametrize("text", ["", "<!-- a -->", "<!-- end a --><!-- a -->", "<!-- a --><!-- a --><!-- end a -->"])
+def test_a_document_without_its_section_is_refused(text):
+    with pytest.raises(InputError, match="has no section"):
+        refreshed(text, "a", "new")

@@ -1,0 +1,125 @@
+"""What stored cells come to: the chosen candidate, the networks that count, and every measure, by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+
+import pytest
+
+from scool_ppl.errors import RunError
+from scool_ppl.reproduce.experiment import Method
+from scool_ppl.reproduce.measures import MEASURES
+from scool_ppl.reproduce.render import document
+from scool_ppl.reproduce.results import Results
+from scool_ppl.reproduce.store import Store
+from tests.helpers.experiments import COLUMN, LOCAL, SBM, filled, record, tiny
+
+
+def test_the_choice_looks_at_validation_and_not_at_test(tmp_path):
+    experiment, store = tiny(seeds=(0,)), Store(tmp_path / "s.json")
+    first, second = SBM.candidates
+    for choice, test, validation in ((first, (0.9, 0.9), (0.5, 0.5)), (second, (0.1, 0.1), (0.6, 0.6))):
+        store.put(experiment.cell(COLUMN, SBM, choice, 100), record(test, test, validation=(validation, validation)))
+    assert Results(experiment, store).chosen(COLUMN, SBM) == second
+
+
+def test_a_candidate_whose_score_is_no_number_is_not_chosen(tmp_path):
+    experiment, store = tiny(seeds=(0,)), Store(tmp_path / "s.json")
+    first, second = SBM.candidates
+    for choice, found in ((first, (None, None)), (second, (0.6, 0.6))):
+        store.put(experiment.cell(COLUMN, SBM, choice, 100), record(found, found))
+    assert Results(experiment, store).chosen(COLUMN, SBM) == second
+
+
+def test_a_network_whose_validation_loss_is_no_number_is_not_deployed(tmp_path):
+    experiment, store = tiny(methods=(LOCAL,), seeds=(0,)), Store(tmp_path / "s.json")
+    losses = ((None, None), (2.0, 2.0))
+    store.put(experiment.cell(COLUMN, LOCAL, {}, 0), record((0.1, 0.1), (0.6, 0.6), losses=losses))
+    assert Results(experiment, store).values(COLUMN, LOCAL, "accuracy") == [pytest.approx(0.6)]
+
+
+@pytest.mark.parametrize(("deployed", "expected"), [("mixed", 0.5), ("trained", 0.3), ("chosen", 0.7)])
+def test_the_network_that_counts(tmp_path, deployed, expected):
+    method = Method("Local", "local", deployed=deployed)
+    experiment, store = tiny(methods=(method,), seeds=(0,)), Store(tmp_path / "s.json")
+    losses = ((1.0, 3.0), (2.0, 2.0))  # the first client does better mixed, the second trained
+    store.put(experiment.cell(COLUMN, method, {}, 0), record((0.8, 0.2), (0.0, 0.6), losses=losses))
+    assert Results(experiment, store).values(COLUMN, method, "accuracy") == [pytest.approx(expected)]
+
+
+def test_a_table_of_an_incomplete_store_says_which_cell_is_missing(tmp_path):
+    results = Results(tiny(), Store(tmp_path / "s.json"))
+    with pytest.raises(RunError, match=r"tiny \| local \| seed 0. is missing"):
+        document(results)
+
+
+def test_a_damaged_cell_is_named(finished, tmp_path):
+    path = tmp_path / "tiny.json"
+    content = json.loads(finished.store.path.read_text())
+    del content["tiny | local | seed 1"]["test"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(RunError, match=r"tiny \| local \| seed 1. in tiny.json is damaged: it has no test"):
+        document(Results(finished.experiment, Store(path)))
+
+
+def test_every_measure_is_what_it_says(tmp_path):
+    """Six clients, of whom the fourth has no test images."""
+    method = Method("Fixed", "oracle", deployed="mixed")
+    mixed, trained = (0.9, 0.4, 0.7, None, 0.5, 0.2), (0.8, 0.3, 0.6, None, 0.6, 0.1)
+    alone = (0.5, 0.5, 0.6, None, 0.5, 0.5)
+    losses = ((1.0, 2.0, 3.0, None, 1.5, 0.5), (9.0,) * 6)
+    more = {
+        "graph": {"l1": 0.25, "auc": 0.75, "ari": 0.5},
+        "trust": {"hostile": 0.1, "honest": 0.4},
+        "history": {"received": [1e6, 3e6]},
+        "seconds": {"train": 2.0, "look": 0.5},
+    }
+    experiment = tiny(methods=(LOCAL, method), seeds=(0,))
+    results = filled(
+        Store(tmp_path / "s.json"),
+        experiment,
+        record(alone, alone, losses=losses),
+        record(mixed, trained, losses=losses, **more),
+    )
+    known = (0.9, 0.4, 0.7, 0.5, 0.2)
+    wanted = {
+        "accuracy": statistics.fmean(known),
+        "std": statistics.pstdev(known),
+        "worst10": 0.2,
+        "worst20": 0.2,
+        "gain": statistics.fmean((0.4, -0.1, 0.1, 0.0, -0.3)),
+        "harmed": 2 / 5,
+        "improved": 2 / 6,
+        "task": statistics.fmean(known),
+        "mixed": statistics.fmean(known),
+        "trained": statistics.fmean((0.8, 0.3, 0.6, 0.6, 0.1)),
+        "loss": 8 / 5,
+        "perplexity": math.exp(8 / 5),
+        "r2": statistics.fmean(known),
+        "l1": 0.25,
+        "auc": 0.75,
+        "ari": 0.5,
+        "trust": 0.25,
+        "received": 3e6,
+        "seconds": 2.5,
+    }
+    assert set(wanted) == set(MEASURES)
+    for measure, value in wanted.items():
+        assert results.values(COLUMN, method, measure) == [pytest.approx(value)], measure
+
+
+def test_the_worst_fifth_is_the_lower_half_of_ten_in_five(tmp_path):
+    accuracies = tuple(0.1 * place for place in (3, 1, 5, 2, 9, 8, 7, 6, 4, 10))
+    results = filled(Store(tmp_path / "s.json"), tiny(methods=(LOCAL,), seeds=(0,)), record(accuracies, accuracies))
+    assert results.values(COLUMN, LOCAL, "worst10") == [pytest.approx(0.1)]
+    assert results.values(COLUMN, LOCAL, "worst20") == [pytest.approx(0.15)]
+
+
+def test_what_is_undefined_is_none(tmp_path):
+    method = Method("Fixed", "oracle")
+    cell = record((0.5, 0.5), (0.5, 0.5), graph={"l1": None, "auc": None, "ari": None})
+    results = filled(Store(tmp_path / "s.json"), tiny(methods=(method,), seeds=(0,)), cell)
+    for measure in ("l1", "trust", "gain", "harmed", "improved"):
+        assert results.values(COLUMN, method, measure) is None

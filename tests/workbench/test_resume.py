@@ -1,0 +1,84 @@
+"""Going on from a folder: what was asked is read back as it was written, and a folder of something else is refused.
+
+That a run goes on bit for bit, and what else is refused, is tested with the command, see test_resume.py of runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scool_ppl import InputError, load_federation
+from scool_ppl.base.describe import versions
+from scool_ppl.base.files import file_sha256
+from scool_ppl.runs.folder import MARK, Run
+from scool_ppl.workbench.resume import Request, resume
+from scool_ppl.workbench.settings import Settings
+from scool_ppl.workbench.workbench import Workbench
+from scool_ppl.zoo.load import model_path
+from tests.helpers.results import BRIEF, SPEC
+
+ASKED = Settings(rounds=1, warmup_epochs=1, local_steps=2, momentum=0.5, executor="stacked", seed=4)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of one round that has ended."""
+    monkeypatch.setattr("scool_ppl.runs.folder.Run.draw", lambda run: [])
+    Workbench(load_federation(SPEC, seed=4), ASKED, progress=False).fit("fedavg", {"clip": 1.0}, run=tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_request_is_read_as_it_was_written(run: Path) -> None:
+    assert Request.read(Run.open(run)) == Request(
+        model="fedavg",
+        model_sha256=file_sha256(model_path("fedavg")),
+        hyperparameters={"clip": 1.0},
+        federation=SPEC,
+        settings=ASKED,
+        baseline=False,
+        versions=versions(),
+    )
+
+
+def test_more_rounds_are_run_and_noted(run: Path) -> None:
+    result = resume(run, 3, progress=False)
+    assert [row["round"] for row in result.fit.history] == [1, 2, 3]
+    assert result.summary["rounds"] == 3
+    assert Request.read(Run.open(run)).settings == Settings(**{**vars(ASKED), "rounds": 3})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda asked: asked.pop("model"), "model"),
+        (lambda asked: asked.update(baseline="yes"), "baseline"),
+        (lambda asked: asked["settings"].update(rounds="many"), "rounds"),
+        (lambda asked: asked["settings"].update(rounds=0), "rounds=0"),
+        (lambda asked: asked.update(settings=[]), "settings"),
+    ],
+    ids=["no model", "no flag", "no number", "no rounds", "no settings"],
+)
+def test_a_request_that_no_fit_writes_is_refused_with_another_way_on(
+    change: Callable[[Any], Any], words: str, tmp_path: Path
+) -> None:
+    asked = {
+        "model": "local",
+        "model_sha256": "0",
+        "hyperparameters": {},
+        "federation": SPEC,
+        "settings": {**vars(BRIEF)},
+        "baseline": False,
+        "versions": {},
+    }
+    folder = Run.create(tmp_path / "run", asked)
+    assert Request.read(folder).settings == BRIEF
+    change(asked)
+    (folder.path / MARK).write_text(json.dumps(asked))
+    with pytest.raises(InputError, match=words) as refusal:
+        Request.read(Run.open(folder.path))
+    assert "EM.fit(..., resume=True)" in str(refusal.value)

@@ -1,0 +1,86 @@
+"""Settings: what cannot be run is refused, and the clients and models that are made of them are as asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from scool_ppl import Federation, InputError, load_federation
+from scool_ppl.em.model import Schedule
+from scool_ppl.infer.estep.natural import NaturalGradient
+from scool_ppl.infer.estep.svi import SVIStep
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.networks import network_of
+from scool_ppl.workbench.settings import Settings
+from tests.helpers.results import SPEC
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return load_federation(SPEC)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rounds": 0}, "rounds=0"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan"),
+        ({"learning_rate": float("inf")}, "positive rate"),
+        ({"e_step": "natrual"}, "did you mean 'natural'"),
+        ({"device": "gpu"}, "unknown device 'gpu'; known: cpu, cuda"),
+        ({"device": "cuda:7"} if not torch.cuda.is_available() else {"device": "tpu"}, "device"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else None,
+)
+def test_settings_refuse_what_cannot_be_run(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Settings(**change)
+
+
+def test_the_optimiser_is_sgd_as_asked(federation: Federation) -> None:
+    """Two steps by hand: v = 0.5 v + g + 0.25 w, w = w - 0.125 v."""
+    clients = Settings(learning_rate=0.125, momentum=0.5, weight_decay=0.25).clients(federation)
+    weight = torch.tensor([1.0], requires_grad=True)
+    optimizer = clients.optimizer([weight])
+    expected, velocity = 1.0, 0.0
+    for gradient in (2.0, -1.0):
+        weight.grad = torch.tensor([gradient])
+        optimizer.step()
+        velocity = 0.5 * velocity + gradient + 0.25 * expected
+        expected -= 0.125 * velocity
+    assert float(weight.detach()) == expected
+
+
+def test_clients_have_the_batches_executor_and_network_that_were_asked_for(federation: Federation) -> None:
+    clients = Settings(batch_size=7, executor="loop", network="mlp").clients(federation)
+    assert (clients.batch_size, clients.executor_name, str(clients.device)) == (7, "loop", "cpu")
+    shapes = {name: value.shape[1:] for name, value in clients.init(0).items()}
+    assert shapes == {name: value.shape for name, value in network_of(federation, "mlp")().named_parameters()}
+
+
+def test_the_defaults_are_those_of_clients_and_schedule(federation: Federation) -> None:
+    """The library and the command line train alike."""
+    ours, theirs = Settings().clients(federation), Clients(federation)
+    assert (ours.batch_size, ours.executor_name, ours.device) == (
+        theirs.batch_size,
+        theirs.executor_name,
+        theirs.device,
+    )
+    own, known = (made.optimizer([torch.zeros(1, requires_grad=True)]).defaults for made in (ours, theirs))
+    assert own == known
+    assert Settings().schedule == Schedule()
+    assert Settings(local_epochs=2, warmup_epochs=3, local_steps=4).schedule == Schedule(2, 3, 4)
+
+
+def test_the_e_step_of_a_model_stays_where_none_was_asked_for(federation: Federation) -> None:
+    own = Settings().model("scool_sbm", federation).e_step
+    assert isinstance(own, NaturalGradient)
+    assert Settings(e_step="natural").model("scool_sbm", federation).e_step == own, "not one with other options"
+    assert isinstance(Settings(e_step="svi").model("scool_sbm", federation).e_step, SVIStep)
+
+
+def test_hyperparameters_reach_the_model(federation: Federation) -> None:
+    shapes = [Settings().model("scool_sbm", federation, blocks=blocks).prior.B.shape for blocks in (2, 3)]
+    assert shapes == [(2, 2), (3, 3)]

@@ -1,0 +1,120 @@
+"""Tables that people read: every number from where it stands, means over seeds, and nothing where nothing is known."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from scool_ppl.workbench.tables import (
+    COLUMNS,
+    comparison,
+    comparison_table,
+    fit_table,
+    markdown,
+    markdown_table,
+    number,
+)
+from tests.helpers.results import result, summary
+
+
+def text_of(renderable: Any, width: int = 120) -> str:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def test_every_column_is_read_from_where_it_stands() -> None:
+    values = {column: number(summary(gain_over_local=0.1, harmed=0.25), path) for column, path in COLUMNS.items()}
+    assert values == {
+        "accuracy": 0.8,
+        "worst 10 %": 0.8,
+        "before mixing": 0.7,
+        "gain over local": 0.1,
+        "harmed": 0.25,
+        "graph L1": 0.5,
+        "graph AUC": None,
+        "blocks ARI": 1.0,
+        "bound": -12.25,
+        "MB received": 2.5,
+        "seconds": 3.75,
+    }
+    assert number(summary(), COLUMNS["harmed"]) is None
+
+
+def test_rows_are_means_and_deviations_over_seeds() -> None:
+    accuracies = [0.7, 0.8, 0.95]
+    (row,) = comparison([[result(accuracy=value)] for value in accuracies])
+    assert row["model"] == "mine"
+    assert row["accuracy"]["mean"] == pytest.approx(statistics.mean(accuracies))
+    assert row["accuracy"]["std"] == pytest.approx(statistics.stdev(accuracies))
+    assert row["graph AUC"] is None
+    (row,) = comparison([[result(accuracy=value)] for value in (0.7, None, 0.9)])
+    assert row["accuracy"]["mean"] == pytest.approx(0.8), "a seed without the number is left out"
+    (row,) = comparison([[result()]])
+    assert row["accuracy"] == {"mean": 0.8, "std": 0.0}
+
+
+def test_the_table_shows_every_model_and_column() -> None:
+    rows = comparison([[result("first", gain_over_local=0.125), result("second", accuracy=0.6)] for _ in range(2)])
+    shown = text_of(comparison_table(rows, 2))
+    for word in (
+        *COLUMNS,
+        "first",
+        "second",
+        "0.800 ±0.000",
+        "0.600 ±0.000",
+        "+0.125 ±0.000",
+        "-12.2",
+        "mean over 2 seeds",
+    ):
+        assert word in shown
+    alone = text_of(comparison_table(comparison([[result("first")]]), 1))
+    assert "±" not in alone
+    assert "0.800" in alone
+    long = comparison([[result("scool_sbm blocks=8 n_eff=2.0 keep=5", gain_over_local=0.1)] for _ in range(2)])
+    narrow = text_of(comparison_table(long, 2), width=80)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "…" not in narrow
+    assert narrow.count("±0.000") == text_of(comparison_table(long, 2), width=200).count("±0.000")
+
+
+def test_markdown_is_a_table_of_the_columns_asked_for() -> None:
+    rows = comparison([[result(accuracy=0.75)]])
+    assert markdown(rows, ["accuracy", "graph AUC"], 1).splitlines() == [
+        "| model | accuracy | graph AUC |",
+        "| --- | --- | --- |",
+        "| mine | 0.750 | - |",
+    ]
+
+
+def test_the_table_of_a_fit_leaves_out_what_is_unknown() -> None:
+    full = text_of(fit_table(result(gain_over_local=0.1, harmed=0.25)))
+    for words in ("0.800 ± 0.050 over clients", "+0.100, 25% harmed", "l1 0.500, ari 1.000", "2.5 MB", "train 1.00"):
+        assert words in full
+    assert "auc" not in full
+    bare = text_of(fit_table(result(accuracy=None, graph={"l1": None, "auc": None, "ari": None})))
+    assert "harmed" not in bare
+    assert "against the truth" not in bare
+    assert "nan" not in bare
+
+
+def test_a_score_that_is_no_accuracy_bears_its_own_name() -> None:
+    rows = comparison([[result("first", score="R2")]])
+    shown = text_of(comparison_table(rows, 1))
+    assert "R2" in shown
+    assert "accuracy" not in shown
+    assert markdown(rows, ["accuracy"], 1).startswith("| model | R2 |")
+    assert "task R2" in text_of(fit_table(result(score="R2")))
+
+
+def test_any_texts_are_a_markdown_table() -> None:
+    assert markdown_table(["a", "b"], [["1", "2"], ["3", "4"]]).splitlines() == [
+        "| a | b |",
+        "| --- | --- |",
+        "| 1 | 2 |",
+        "| 3 | 4 |",
+    ]
