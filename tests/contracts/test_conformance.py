@@ -10,7 +10,8 @@ import torch
 from pyro import poutine
 from pyro.infer import Predictive
 
-from scool_ppl.look.evidence import Evidence
+from scool_ppl.infer.priors.base import Joint
+from scool_ppl.look.evidence import RoundEvidence
 from scool_ppl.zoo.load import model_names
 from tests.helpers.models import FEDERATION, looked, made
 from tests.helpers.states import flattened
@@ -87,18 +88,18 @@ def test_relabelling_the_clients_relabels_the_result(model: str) -> None:
 def test_an_isolated_client_keeps_to_itself_and_nobody_hears_of_it(model: str) -> None:
     """Client 0 takes part with nobody: everything is finite, and the others do not depend on its network."""
     em = made(model)
-    turn = em.round_start(em.init())
-    trained = em.train(em.init(), turn).trained.params
+    start = em.round_start(em.init())
+    trained = em.train(em.init(), start).trained.params
     results = []
     for scale in (1.0, 3.0):
         changed = {name: value.clone() for name, value in trained.items()}
         for value in changed.values():
             value[0] *= scale
-        evidence = Evidence(turn, changed, em.model.peers(turn))
+        evidence = RoundEvidence(start, changed, em.model.peers(start), em.model.needs)
         mask = evidence.peers.mask.clone()
         mask[0] = mask[:, 0] = False
         evidence.peers = evidence.peers._replace(mask=mask)
-        joint = type(em.look(turn, trained)[1])(em.model.prior, em.model.likelihood(evidence))
+        joint = Joint(em.model.prior, em.model.likelihood(evidence))
         posterior, _ = em.infer(em.init(), evidence, joint)
         mixed = em.mix(em.init(), changed, posterior, evidence.peers)
         assert all(bool(torch.isfinite(value).all()) for value in (*mixed.values(), *posterior.moments.values()))

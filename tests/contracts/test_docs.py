@@ -22,8 +22,9 @@ from tests.helpers.programs import run_command, run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(path for path in ROOT.rglob("*.md") if not {".venv", "runs", "node_modules"} & set(path.parts))
-# Commands of the documents are run with less work: fewer rounds, shorter training.
+# Commands of the documents are run with less work: fewer rounds, shorter training, comparisons on few clients.
 QUICK = ["--warmup-epochs", "3", "--local-epochs", "1", "--quiet"]
+SMALL = "permuted:digits:clients=6,groups=2,train=20,test=20"
 # make and pre-commit are what CI and the reader run around the tests.
 SKIPPED = ("make", "pre-commit")
 
@@ -112,6 +113,7 @@ def test_command(command: str, tmp_path: Path, request: pytest.FixtureRequest) -
         words += ["--rounds", "2", *QUICK]
     if words[0] == "compare":
         words += ["--rounds", "1", "--seeds", "1", *QUICK]
+        words += [] if "--federation" in words else ["--federation", SMALL]
     if words[0] in ("plot", "resume"):
         shutil.copytree(request.getfixturevalue("a_run"), tmp_path / words[1])
     if words[0] == "resume":

@@ -118,7 +118,7 @@ def test_fedfomo_looks_at_few_and_remembers_who_helped() -> None:
         looked = after.peers.mask
         assert looked.diagonal().all()
         assert looked.sum(1).tolist() == [3] * 6
-        close(after.memory["affinity"], total)
+        close(after.memory["affinity"].value, total)
         for i in range(6):
             others = [j for j in range(6) if j != i]
             least = min(float(total[i, j]) for j in others if looked[i, j])
@@ -559,7 +559,7 @@ def test_ditto_pulls_towards_a_federated_average(steps: int) -> None:
         for i in range(K):
             close_networks(state.params, i, personal[i])
         for name, value in common.items():
-            close(state.memory[f"global/{name}"], value)
+            close(state.memory[f"global/{name}"].value, value)
 
 
 # Dada.

@@ -29,6 +29,7 @@ from scool_ppl.look.likelihoods import CrossLoss, Ignored, Likelihood, ModelMixt
 from scool_ppl.mix.after import MixModels, MixUpdates, normalised
 from scool_ppl.mix.base import Mixing
 from scool_ppl.train.start import RoundStart
+from tests.helpers.priors import with_updates
 
 JUNK = [math.nan, 1e30, -math.inf]
 FEW = settings(max_examples=8, deadline=None, derandomize=True)
@@ -76,8 +77,9 @@ def evidence(peers: Peers, loss: Tensor, received: Tensor, junk: float | None = 
     found = Evidence.given(loss=loss, loss_received=received, peers=peers, chance=math.log(3), label_entropy=entropy)
     shapes = {"1.weight": (2, 3), "1.bias": (2,)}
     random = torch.Generator().manual_seed(len(loss))
-    found.updates = {name: torch.randn(len(loss), *shape, generator=random) for name, shape in shapes.items()}
-    return found
+    return with_updates(
+        found, {name: torch.randn(len(loss), *shape, generator=random) for name, shape in shapes.items()}
+    )
 
 
 # Weights, masks and renormalisation.
@@ -132,18 +134,18 @@ def test_a_table_without_the_absent_and_back(peers: Peers, data: st.DataObject) 
         weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-30)
     peers = peers._replace(looked=None)
     clients: Any = SimpleNamespace(num_clients=size)
-    turn = RoundStart(clients, {}, {}, peers, weights, {}, True, 1, None, 1, 0, tuple(absent))
-    left = peers.among(turn.present)
+    start = RoundStart(clients, {}, {}, peers, weights, {}, True, 1, None, 1, 0, tuple(absent))
+    left = peers.among(start.present)
     assert not left.dense(left.mask.double())[absent].any()
     assert not left.dense(left.mask.double())[:, absent].any()
-    here = among_present(turn, rows)
+    here = among_present(start, rows)
     assert here.weights is not None
     assert here.peers is not None
     sums = here.peers.dense(here.weights).sum(1)
     if rows:
         assert bool((((sums - 1).abs() < 1e-9) | (sums < 1e-9)).all())
     looked: Any = SimpleNamespace(planned=peers, peers=left)
-    rest = rested_edges(turn, looked)
+    rest = rested_edges(start, looked)
     again, woken = restore_edges(left, torch.where(left.mask, here.weights, 0), rest, rows)
     assert torch.equal(again.mask, peers.mask)
     assert torch.allclose(woken, weights, atol=1e-9)

@@ -22,5 +22,6 @@ def made(model: str, federation: Federation = FEDERATION, **choices: object) -> 
 
 def looked(em: EM, state: EMState | None = None) -> Evidence:
     """The evidence of a round."""
-    turn = em.round_start(em.init() if state is None else state)
-    return em.look(turn, em.train(em.init() if state is None else state, turn).params)[0]
+    state = em.init() if state is None else state
+    start = em.round_start(state)
+    return em.look(start, em.train(state, start).trained.params).evidence

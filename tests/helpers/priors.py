@@ -100,13 +100,18 @@ def attention(num_clients: int, learn: bool = True, **options: Any) -> Attention
     return found
 
 
+def with_updates(evidence: Evidence, shown: dict[str, Tensor]) -> Evidence:
+    """The same evidence, and these updates, which `Evidence.given` does not take."""
+    evidence._shown["updates"] = shown
+    return evidence
+
+
 def attending(log_lik: Tensor, mask: Tensor | None = None, includes_self: bool = False) -> Evidence:
     """Evidence that comes with the clients' updates."""
     evidence = Evidence.given(loss=-log_lik, includes_self=includes_self)
     if mask is not None:
         evidence.peers = evidence.peers._replace(mask=evidence.peers.mask & mask)
-    evidence.updates = updates(len(log_lik))
-    return evidence
+    return with_updates(evidence, updates(len(log_lik)))
 
 
 # Mixtures.

@@ -28,7 +28,7 @@ from tests.helpers.priors import (
     scattered,
     some_masked,
 )
-from tests.helpers.small import close, normal
+from tests.helpers.small import close, normal, uniform
 
 
 def test_a_distribution_that_is_not_linear_is_refused() -> None:
@@ -147,3 +147,25 @@ def test_a_site_that_no_factor_fits_is_named() -> None:
 
     with pytest.raises(InputError, match=r"'count' is Poisson: no automatic guide fits; write `guide` yourself"):
         AutoMeanField(model)()
+
+
+def test_a_parameter_that_is_flat_says_nothing() -> None:
+    """For every parameter its site, and the value of a newcomer of whom nothing is known."""
+    joint, evidence = known_blocks()
+    guide = scattered(joint, evidence)
+    found = guide.parameters_by_site(evidence)
+    assert {name: site for name, (site, _) in found.items()} == {
+        "pi_concentration": "pi",
+        "z_logits": "z",
+        "Y_logits": "Y",
+    }
+    guide.load({name: torch.full_like(guide.values()[name], value) for name, (_, value) in found.items()})
+    close(guide.distribution("z").mean, torch.full((3, 2), 0.5))
+    close(guide.distribution("Y").mean, torch.full((3, 3), 0.5))
+    close(guide.distribution("pi").log_prob(uniform(3, 2).softmax(-1)), torch.zeros(3))
+    places = AutoMeanField(Joint(Positions(3).double(), random_log_lik(3)))
+    assert {name: site for name, (site, _) in places.parameters_by_site(evidence).items()} == {
+        "x_loc": "x",
+        "x_scale": "x",
+        "Y_logits": "Y",
+    }

@@ -31,6 +31,7 @@ from tests.helpers.priors import (
     scattered,
     some_masked,
     updates,
+    with_updates,
 )
 from tests.helpers.small import close, normal
 
@@ -105,7 +106,7 @@ def test_rows_of_attention_do_not_care_about_masked_clients_nor_about_who_is_las
     here = frozen(Joint(attention(5, learn=False), log_lik), attending(log_lik, mask), {}, rng()).moments["Y"]
     moved = log_lik[order][:, order]
     evidence = attending(moved, mask[order][:, order])
-    evidence.updates = {name: value[order] for name, value in updates(5).items()}
+    with_updates(evidence, {name: value[order] for name, value in updates(5).items()})
     there = frozen(Joint(attention(5, learn=False), moved), evidence, {}, rng()).moments["Y"]
     close(there, here[order][:, order])
     assert not bool(here[~mask].any())
@@ -121,7 +122,7 @@ def test_attention_in_a_table_of_peers_is_attention_to_those_in_it() -> None:
     evidence = Evidence.given(
         loss=-log_lik.gather(1, senders), peers=Peers(torch.ones(4, 2, dtype=torch.bool), senders)
     )
-    evidence.updates = updates(4)
+    with_updates(evidence, updates(4))
     prior = attention(4, learn=False)
     found = NaturalGradient()(Joint(prior, log_lik.gather(1, senders)), evidence, {}, rng()).moments["Y"]
     scores = written_out(prior, updates(4), 4)
