@@ -320,7 +320,7 @@ def test_a_round_is_train_look_infer_mix(clients: Clients) -> None:
     run = em("scool_sbm", clients)
     state, _ = run.step(run.init())
     trained = clients.train(state.params, state.optimizer, Plan(epochs=1, seed=0, round=1))
-    evidence, joint, _, _, _ = run.look(run.round_start(state), trained.params)
+    evidence, joint, _ = run.look(run.round_start(state), trained.params)
     posterior, _ = run.infer(state, evidence, joint)
     mixed = MixUpdates()(state.params, trained.params, posterior.moments["Y"], evidence.peers)
     following, info = run.step(state)
@@ -352,7 +352,7 @@ def test_the_bound_never_falls_within_a_round(name: str, clients: Clients) -> No
     state = run.init()
     for _ in range(3):
         turn = run.round_start(state)
-        evidence, joint, _, _, _ = run.look(turn, run.train(state, turn).trained.params)
+        evidence, joint, _ = run.look(turn, run.train(state, turn).trained.params)
         posterior, _ = run.infer(state, evidence, joint)
         bounds = posterior.bounds
         assert all(b >= a - 1e-9 * (1 + abs(a)) for a, b in itertools.pairwise(bounds))

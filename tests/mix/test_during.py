@@ -398,7 +398,7 @@ def test_a_network_that_has_diverged_is_nobodys_choice(junk: float) -> None:
             with pytest.raises(ClientError, match="client 1: its network's loss is not finite"):
                 em.look(turn, trained)
             turn = turn._replace(absent=(1,))  # as EM.step does
-        evidence, joint, _, _, _ = em.look(turn, trained)
+        evidence, joint, _ = em.look(turn, trained)
         if name == "scool_attention":
             evidence._shown["updates"] = {n: normal(*value.shape) for n, value in trained.items()}
         posterior, _ = em.infer(state, evidence, joint)
@@ -414,13 +414,13 @@ def test_diverged_losses_do_not_move_the_reference_nor_the_other_pairs() -> None
     whose = clients(5)
     em, state = driver(CooperationModel(Dirac(torch.zeros(5, 5)), CrossLoss(), Alone()), whose)
     turn = em.round_start(state)
-    evidence, healthy, _, _, _ = em.look(turn, state.params)
+    evidence, healthy, _ = em.look(turn, state.params)
     broken = {name: value.clone() for name, value in state.params.items()}
     worst = int(evidence.loss.mean(1).argmax())  # whose losses are not among anybody's lowest
     broken["1.weight"][worst] = torch.nan
     with pytest.raises(ClientError, match=f"client {worst}: its network's loss is not finite"):
         em.look(turn, broken)
-    left, joint, _, _, _ = em.look(turn._replace(absent=(worst,)), broken)
+    left, joint, _ = em.look(turn._replace(absent=(worst,)), broken)
     assert healthy.table is not None
     assert joint.table is not None
     others = [i for i in range(5) if i != worst]
