@@ -37,7 +37,7 @@ def main(model: str = "scool_sbm", spec: str = "digits", rounds: str = "5", out:
             print(f"{' and '.join(whole.names[:2])} leave")
         for _ in range(int(rounds)):
             state, info = em.step(state)
-            accuracy = em.evaluate(state).accuracy
+            accuracy = em.evaluate(state).score
             graph = em.graph(state)
             edges = [(u, v, round(w, 3)) for u, v, w in graph.to_networkx().edges(data="weight") if w > 0.05]
             lines.append(

@@ -1,4 +1,4 @@
-"""What is measured rather than known: the faster way to run, what an optimiser keeps; and how many threads to use."""
+"""How many threads torch uses, inside a block."""
 
 from __future__ import annotations
 

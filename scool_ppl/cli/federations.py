@@ -12,9 +12,9 @@ from rich.table import Table
 
 from scool_ppl.base.options import accepted
 from scool_ppl.cli.options import DataRoot, Download, NumClients, Seed
+from scool_ppl.data.datasets import DATASETS
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.generated import GENERATED
-from scool_ppl.data.named import DATASETS
 from scool_ppl.data.own import READERS
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.recipes import RECIPES

@@ -12,9 +12,9 @@ import torch
 from scool_ppl.base.arguments import check_kind, check_whole
 from scool_ppl.base.options import accepted, parse_options
 from scool_ppl.base.randomness import generator
+from scool_ppl.data.datasets import DATASETS, find_reader, load_dataset
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.generated import GENERATED
-from scool_ppl.data.named import DATASETS, find_reader, load_dataset
 from scool_ppl.data.own import READERS, Arrays
 from scool_ppl.data.recipes import RECIPES
 from scool_ppl.data.recipes.splitting import Partition, Pool

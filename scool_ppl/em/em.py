@@ -271,7 +271,7 @@ class EM:
             kind=self.model.prior.kind,
             memberships=state.moments.get("z", state.moments.get("pi")),
             groups=federation.groups,
-            accuracy=None if evaluation is None else evaluation.accuracy,
+            accuracy=None if evaluation is None else evaluation.score,
             samples=federation.sizes("train"),
             positions=None if self.model.prior.positions is None else state.moments.get(self.model.prior.positions),
         )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl.infer.guide import AutoMeanField
-from scool_ppl.infer.moments import moment, score
+from scool_ppl.infer.moments import log_joint, moment
 from scool_ppl.infer.priors.base import Joint
 from scool_ppl.look.evidence import Evidence
 
@@ -58,5 +58,5 @@ def enumerated_bound(joint: Joint, guide: AutoMeanField, evidence: Evidence) -> 
             for site, place, value, _ in configuration:
                 values[site][place] = value
             log_q = sum(choice.log_q for choice in configuration)
-            total += math.exp(log_q) * (float(score(joint, values, evidence)[0]) - log_q)
+            total += math.exp(log_q) * (float(log_joint(joint, values, evidence)[0]) - log_q)
     return total

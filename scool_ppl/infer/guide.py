@@ -1,4 +1,4 @@
-"""MomentELBO, the exact bound of models that are linear in moments, and AutoMeanField, the guide that goes with it."""
+"""AutoMeanField, the automatic guide: a product of one factor per site, a Pyro guide like any other."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def soft_values() -> Iterator[None]:
         yield
 
 
-def score(model: Program, values: dict[str, Tensor], *args: Any, **kwargs: Any) -> tuple[Tensor, poutine.Trace]:
+def log_joint(model: Program, values: dict[str, Tensor], *args: Any, **kwargs: Any) -> tuple[Tensor, poutine.Trace]:
     """log p(values), the log joint with every latent of `model` set to `values`, and the trace it came from."""
     with soft_values():
         trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)

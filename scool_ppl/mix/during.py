@@ -1,4 +1,4 @@
-"""Mixing rules: how E_q[Y] and the trained networks become the next networks (the M-step's cooperation term)."""
+"""Mixing rules that act during local training: a pull towards others, or a share in their data."""
 
 from __future__ import annotations
 

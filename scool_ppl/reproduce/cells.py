@@ -121,7 +121,8 @@ def _both(mixed: Evaluation, trained: Evaluation, clients: AnyClients) -> Row:
     hostile = ~clients.honest if isinstance(clients, HostileClients) else torch.zeros(clients.num_clients).bool()
     return {
         when: {
-            name: _rounded(values.masked_fill(hostile, torch.nan), 4) for name, values in evaluation._asdict().items()
+            name: _rounded(values.masked_fill(hostile, torch.nan), 4)
+            for name, values in zip(("accuracy", "task_accuracy", "loss"), evaluation, strict=True)
         }
         for when, evaluation in {"mixed": mixed, "trained": trained}.items()
     }

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from scool_ppl.base.arguments import check_kind, check_whole
 from scool_ppl.base.codec import Row
 from scool_ppl.base.progress import tracked
+from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMInfo, EMState, Fit
 from scool_ppl.runs.folder import Run
 from scool_ppl.runs.journal import newest, recording
 from scool_ppl.runs.rows import history_row
-
-if TYPE_CHECKING:
-    from scool_ppl.em.em import EM
 
 
 def fit(

@@ -9,7 +9,11 @@ from scool_ppl.errors import InputError
 from scool_ppl.runs.identity import PARTS
 
 FORMAT = 2
-"""1: memory without axes, theta^0 in every state as `start`, parts of the model described in one text each."""
+"""1: memory without axes, theta^0 in every state as `start`, parts of the model described in one text each, and
+evaluations with `accuracy`.
+"""
+
+_EVALUATION = {"accuracy": "score", "task_accuracy": "task_score"}
 
 
 def upgraded(data: Any, tensors: Tensors, written: int) -> Any:
@@ -22,7 +26,10 @@ def upgraded(data: Any, tensors: Tensors, written: int) -> Any:
     state = {"initial" if name == "start" else name: value for name, value in state.items()}
     state["memory"] = dict(_remembered(name, value, state, tensors) for name, value in state["memory"].items())
     told = {name: _settings(value) if name in PARTS else value for name, value in facts.items()}
-    return {**data, "state": state, "facts": told, "partial": True}
+    trained = data.get("trained")
+    if isinstance(trained, dict):
+        trained = {_EVALUATION.get(name, name): value for name, value in trained.items()}
+    return {**data, "state": state, "facts": told, "trained": trained, "partial": True}
 
 
 def _remembered(name: str, value: Any, state: dict[str, Any], tensors: Tensors) -> tuple[str, Any]:

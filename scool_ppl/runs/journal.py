@@ -7,13 +7,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from scool_ppl.base.arguments import check_kind, check_whole
 from scool_ppl.base.codec import Row
 from scool_ppl.base.signals import Interrupted, stoppable
+from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import USER_ERRORS, InputError, ScoolError
 from scool_ppl.graph.cooperation import CooperationGraph
@@ -22,10 +22,6 @@ from scool_ppl.runs.checkpoints import Checkpoint
 from scool_ppl.runs.folder import MARK, Run
 from scool_ppl.runs.identity import compare, compare_state, facts
 from scool_ppl.train.contract import Evaluation
-
-if TYPE_CHECKING:
-    from scool_ppl.em.em import EM
-
 
 Folder = str | os.PathLike[str] | Run
 

@@ -6,18 +6,16 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from scool_ppl.base.codec import Row
 from scool_ppl.base.statistics import mean_of_worst, over_clients
-
-if TYPE_CHECKING:
-    from scool_ppl.data.federation import Federation
-    from scool_ppl.em.state import EMInfo
-    from scool_ppl.graph.scores import Scores
-    from scool_ppl.train.contract import Evaluation
+from scool_ppl.data.federation import Federation
+from scool_ppl.em.state import EMInfo
+from scool_ppl.graph.scores import Scores
+from scool_ppl.train.contract import Evaluation
 
 
 def number(value: float) -> float | None:
@@ -43,9 +41,9 @@ def history_row(
         "elbo": number(info.elbo),
         "loss": number(info.loss),
         "score": score,
-        "accuracy": spread(mixed.accuracy),
-        "accuracy_trained": spread(trained.accuracy),
-        "task_accuracy": spread(mixed.task_accuracy),
+        "accuracy": spread(mixed.score),
+        "accuracy_trained": spread(trained.score),
+        "task_accuracy": spread(mixed.task_score),
         "graph": scores._asdict(),
         "bytes": {"received": float(info.bytes_received.mean()), "sent": float(info.bytes_sent.mean())},
         "seconds": info.seconds,
@@ -66,15 +64,15 @@ def clients_csv(federation: Federation, mixed: Evaluation, trained: Evaluation, 
         "client": federation.names,
         "group": federation.groups or [""] * federation.num_clients,
         **{split: federation.sizes(split).tolist() for split in ("train", "validation", "test")},
-        "accuracy": mixed.accuracy.tolist(),
-        "task_accuracy": mixed.task_accuracy.tolist(),
+        "accuracy": mixed.score.tolist(),
+        "task_accuracy": mixed.task_score.tolist(),
         "loss": mixed.loss.tolist(),
-        "accuracy_trained": trained.accuracy.tolist(),
+        "accuracy_trained": trained.score.tolist(),
         "loss_trained": trained.loss.tolist(),
     }
     if local is not None:
-        columns["accuracy_local"] = local.accuracy.tolist()
-        columns["gain_over_local"] = (mixed.accuracy - local.accuracy).tolist()
+        columns["accuracy_local"] = local.score.tolist()
+        columns["gain_over_local"] = (mixed.score - local.score).tolist()
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)

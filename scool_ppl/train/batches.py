@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from scool_ppl.base.randomness import generator
-
-if TYPE_CHECKING:
-    from scool_ppl.data.federation import Federation
+from scool_ppl.data.federation import Federation
 
 
 class Batches(NamedTuple):

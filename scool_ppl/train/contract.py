@@ -66,13 +66,12 @@ class Trained(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Per client (K,), nan without images: the task's score, the same among the client's own classes, the mean loss.
-
-    The score of classification is accuracy; other tasks keep the name here and call it theirs in tables.
+    """Per client (K,), nan without images: the task's score (of classification its accuracy), the same where the client
+    chooses among its own classes only, and the mean loss.
     """
 
-    accuracy: Tensor
-    task_accuracy: Tensor
+    score: Tensor
+    task_score: Tensor
     loss: Tensor
 
 

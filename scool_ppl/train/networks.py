@@ -7,16 +7,13 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError, unknown
-
-if TYPE_CHECKING:
-    from scool_ppl.data.federation import Federation
-
 
 Builder = Callable[..., nn.Module]
 

@@ -102,7 +102,7 @@ class Workbench:
 
     def _summary(self, fit: Fit, local: Evaluation | None) -> Row:
         """What a fit came to."""
-        gain = {} if local is None else against_local(fit.evaluation.accuracy, local.accuracy)
+        gain = {} if local is None else against_local(fit.evaluation.score, local.score)
         return {
             "federation": self.federation.spec,
             "seed": self.settings.seed,

@@ -20,7 +20,7 @@ from scool_ppl.infer.bound import MomentELBO
 from scool_ppl.infer.enumeration import enumerated_bound, factors
 from scool_ppl.infer.estep.svi import SVIStep, guide_of
 from scool_ppl.infer.guide import AutoMeanField
-from scool_ppl.infer.moments import latent_sites, score
+from scool_ppl.infer.moments import latent_sites, log_joint
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.look.evidence import Evidence
 from scool_ppl.train.clients import Clients
@@ -159,7 +159,7 @@ def _mask(case: _Case) -> str:
     value = site["value"]
     flipped = torch.where(case.evidence.peers.mask, value, 1 - value)
     with torch.no_grad():
-        before, after = (score(case.prior, {**_values(case), "Y": y}, case.evidence)[0] for y in (value, flipped))
+        before, after = (log_joint(case.prior, {**_values(case), "Y": y}, case.evidence)[0] for y in (value, flipped))
     if abs(float(after - before)) > 1e-9:
         raise InputError(
             "masked pairs or edges of a client to itself change the prior, expected no influence; sample 'Y' inside "
@@ -231,7 +231,7 @@ def _moments(case: _Case) -> str:
         for _ in range(DRAWS):
             drawn = poutine.trace(guide).get_trace(case.evidence)
             values = {name: site["value"] for name, site in latent_sites(drawn)}
-            draws.append(score(case.joint, values, case.evidence)[0] - drawn.log_prob_sum())
+            draws.append(log_joint(case.joint, values, case.evidence)[0] - drawn.log_prob_sum())
     sampled = torch.stack(draws).double()
     error = float(sampled.std()) / math.sqrt(DRAWS)
     if abs(exact - float(sampled.mean())) > 5 * error + 1e-6:

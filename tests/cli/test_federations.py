@@ -8,8 +8,8 @@ import torch
 
 from scool_ppl import Federation, load_federation
 from scool_ppl.cli.federations import MOST_CLIENTS, summary
+from scool_ppl.data.datasets import DATASETS
 from scool_ppl.data.generated import GENERATED
-from scool_ppl.data.named import DATASETS
 from scool_ppl.data.own import READERS
 from scool_ppl.data.recipes import RECIPES
 from tests.helpers.command import contents, refused, scool

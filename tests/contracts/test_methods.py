@@ -528,7 +528,7 @@ def test_federico_predicts_with_a_mixture() -> None:
         for j in range(K):
             probs += state.moments["Y"][i, j] * outputs(one(state.params, j), x).softmax(1)
         close(found.loss[i], -probs[torch.arange(len(y)), y].log().mean())
-        close(found.accuracy[i], (probs.argmax(1) == y).double().mean())
+        close(found.score[i], (probs.argmax(1) == y).double().mean())
     assert not torch.equal(found.loss, alone.loss)
 
 

@@ -95,7 +95,7 @@ def test_sine_noise_has_its_size() -> None:
 def test_linear_networks_reach_least_squares_at_the_default_rate() -> None:
     data = sine(torch.Generator().manual_seed(0), clients=6, train=20)
     settings = Settings(rounds=20, network="linear", weight_decay=0.0, executor="stacked")
-    found = Workbench(data, settings, progress=False).fit("local").fit.evaluation.accuracy
+    found = Workbench(data, settings, progress=False).fit("local").fit.evaluation.score
     best = torch.zeros(6)
     for client in range(6):
         rows, test = data.train[client], data.test[client]

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from scool_ppl import load_federation
-from scool_ppl.data.named import load_dataset
+from scool_ppl.data.datasets import load_dataset
 from scool_ppl.data.own import channels_first
 from scool_ppl.errors import InputError
 

@@ -93,7 +93,7 @@ def test_the_same_seed_repeats_bit_for_bit(name: str, federation: Federation) ->
     assert identical(one.state, other.state)
     assert torch.equal(one.graph.weights, other.graph.weights)
     assert without_seconds(one.history) == without_seconds(other.history)
-    assert torch.equal(one.evaluation.accuracy, other.evaluation.accuracy)
+    assert torch.equal(one.evaluation.score, other.evaluation.score)
 
 
 def test_two_seeds_differ(clients: Clients) -> None:
@@ -224,11 +224,11 @@ def test_the_order_of_the_clients_only_orders_the_result(name: str, federation: 
     found = fitted(name, Clients(federation.select(order), **options))  # type: ignore[arg-type]
     assert found.graph.names == tuple(expected.graph.names[i] for i in order)
     torch.testing.assert_close(found.graph.dense(), expected.graph.dense()[order][:, order], rtol=0, atol=1e-12)
-    torch.testing.assert_close(found.evaluation.accuracy, expected.evaluation.accuracy[order], rtol=0, atol=1e-7)
+    torch.testing.assert_close(found.evaluation.score, expected.evaluation.score[order], rtol=0, atol=1e-7)
     for param, value in expected.state.params.items():
         torch.testing.assert_close(found.state.params[param], value[order], rtol=0, atol=1e-9)
     # The clients are not all alike, so that a wrong order would show.
-    assert expected.evaluation.accuracy.unique().numel() > 1
+    assert expected.evaluation.score.unique().numel() > 1
 
 
 @pytest.mark.parametrize("num_clients", [1, 2])
@@ -302,16 +302,16 @@ def test_history_has_the_rows_of_the_contract(clients: Clients) -> None:
         assert row is recorded
         assert list(row) == keys
         assert {key: set(row[key]) for key in parts} == parts
-        assert row["accuracy"] == spread_by_hand(clients.evaluate(state.params).accuracy)
-        assert row["accuracy_trained"] == spread_by_hand(clients.evaluate(info.trained).accuracy)
-        assert row["task_accuracy"] == spread_by_hand(clients.evaluate(state.params).task_accuracy)
+        assert row["accuracy"] == spread_by_hand(clients.evaluate(state.params).score)
+        assert row["accuracy_trained"] == spread_by_hand(clients.evaluate(info.trained).score)
+        assert row["task_accuracy"] == spread_by_hand(clients.evaluate(state.params).task_score)
         assert (row["elbo"], row["loss"]) == (info.elbo, info.loss)
         assert all(seconds >= 0 for seconds in row["seconds"].values())
     last = seen[-1][0]
     assert identical(last, result.state)
-    assert torch.equal(result.evaluation.accuracy, clients.evaluate(last.params).accuracy)
-    assert torch.equal(result.trained.accuracy, clients.evaluate(seen[-1][1].trained).accuracy)
-    assert torch.equal(torch.as_tensor(result.graph.accuracy), result.evaluation.accuracy)
+    assert torch.equal(result.evaluation.score, clients.evaluate(last.params).score)
+    assert torch.equal(result.trained.score, clients.evaluate(seen[-1][1].trained).score)
+    assert torch.equal(torch.as_tensor(result.graph.accuracy), result.evaluation.score)
     assert last.peers is not None
     assert torch.equal(result.graph.weights, last.moments["Y"].where(last.peers.mask, 0))
 

@@ -62,8 +62,8 @@ def golden(model: str) -> dict[str, Any]:
             {
                 "elbo": info.elbo,
                 "loss": info.loss,
-                "accuracy": float(em.evaluate(state).accuracy.mean()),
-                "accuracy_trained": float(em.clients.evaluate(info.trained).accuracy.mean()),
+                "accuracy": float(em.evaluate(state).score.mean()),
+                "accuracy_trained": float(em.clients.evaluate(info.trained).score.mean()),
                 "scores": [value for value in graph.score(em.clients.federation.truth) if value is not None],
                 "received": float(info.bytes_received.sum()),
                 "teachers": graph.dense().double().sum(1).tolist(),

@@ -86,7 +86,7 @@ def test_a_site_missing_in_the_guide_is_named() -> None:
     joint, evidence = known_blocks()
 
     def guide(evidence: Evidence) -> None:
-        with joint.prior.bound(evidence), joint.prior.clients:
+        with joint.prior.opened(evidence), joint.prior.clients:
             pyro.sample("pi", dist.Dirichlet(torch.ones(2).double()))
 
     with pytest.raises(InputError, match="site 'z' of the model is missing in the guide"):

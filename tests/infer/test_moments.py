@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from scool_ppl import BlockBernoulli, InputError, OneHot
-from scool_ppl.infer.moments import expected_log, factor, latent_sites, moment, score, site_value
+from scool_ppl.infer.moments import expected_log, factor, latent_sites, log_joint, moment, site_value
 from tests.helpers.small import close, normal, uniform
 
 
@@ -93,7 +93,7 @@ def test_the_latent_sites_are_the_unobserved_ones_in_their_order() -> None:
 def test_the_score_is_the_log_joint_at_the_values_soft_ones_too() -> None:
     bias, coins = torch.tensor(0.25), torch.tensor([0.3, 1.0])
     given = {"bias": bias, "coins drawn": coins, "device": torch.tensor(0.0)}
-    found, trace = score(program, given)
+    found, trace = log_joint(program, given)
     heads, tails = torch.log(torch.tensor(0.25)), torch.log(torch.tensor(0.75))
     prior = torch.log(6 * bias * (1 - bias))  # Beta(2, 2)
     device = -0.5 * torch.log(torch.tensor(2 * torch.pi))
@@ -103,10 +103,10 @@ def test_the_score_is_the_log_joint_at_the_values_soft_ones_too() -> None:
 
 def test_a_site_without_a_value_or_with_an_argmax_is_refused() -> None:
     with torch.random.fork_rng(), pytest.raises(InputError, match="site 'coins drawn' of the model is missing"):
-        score(program, {"bias": torch.tensor(0.5), "device": torch.tensor(0.0)})
+        log_joint(program, {"bias": torch.tensor(0.5), "device": torch.tensor(0.0)})
 
     def choosing() -> None:
         pyro.sample("choice", dist.OneHotCategorical(torch.ones(2) / 2))
 
     with pytest.raises(InputError, match=r"'choice' is OneHotCategorical.*use scool_ppl\.OneHot"):
-        score(choosing, {"choice": torch.ones(2) / 2})
+        log_joint(choosing, {"choice": torch.ones(2) / 2})

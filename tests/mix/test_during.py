@@ -294,10 +294,10 @@ def test_a_mixture_predicts_with_the_networks_of_its_row(split: str) -> None:
         for j in range(K):
             probs += weights[i, j] / weights[i].sum() * outputs(one(state.params, j), x).softmax(1)
         close(found.loss[i], -probs[torch.arange(len(y)), y].log().mean())
-        close(found.accuracy[i], (probs.argmax(1) == y).double().mean())
+        close(found.score[i], (probs.argmax(1) == y).double().mean())
         classes = [c for c in range(3) if c in whose.federation.classes(i).tolist()]
         own_best = torch.tensor([max(classes, key=lambda c: float(row[c])) for row in probs])
-        close(found.task_accuracy[i], (own_best == y).double().mean())
+        close(found.task_score[i], (own_best == y).double().mean())
 
 
 def test_a_mixture_through_a_table_of_peers_is_the_same_mixture() -> None:

@@ -64,9 +64,9 @@ def test_a_row_tells_mixed_from_trained_networks() -> None:
         "elbo": -3.5,
         "loss": 0.25,
         "score": "accuracy",
-        "accuracy": spread(mixed.accuracy),
-        "accuracy_trained": spread(trained.accuracy),
-        "task_accuracy": spread(mixed.task_accuracy),
+        "accuracy": spread(mixed.score),
+        "accuracy_trained": spread(trained.score),
+        "task_accuracy": spread(mixed.task_score),
         "graph": {"l1": 0.1, "auc": 0.9, "ari": None},
         "bytes": {"received": 4.0, "sent": 4.0},
         "seconds": {"train": 1.0, "look": 0.5, "infer": 0.25, "mix": 0.125},
@@ -109,7 +109,7 @@ def test_versions_are_those_installed() -> None:
 def test_the_table_of_clients_has_a_row_each_and_gaps_where_nothing_is_known():
     federation = load_federation("permuted:digits:clients=2,groups=2,train=10")
     mixed = Evaluation(torch.tensor([0.5, math.nan]), torch.tensor([0.75, 1.0]), torch.tensor([1.0, 2.0]))
-    local = mixed._replace(accuracy=torch.tensor([0.25, 0.5]))
+    local = mixed._replace(score=torch.tensor([0.25, 0.5]))
     rows = list(csv.DictReader(io.StringIO(clients_csv(federation, mixed, mixed, local))))
     assert [row["client"] for row in rows] == ["client 0", "client 1"]
     assert [row["group"] for row in rows] == ["0", "1"]

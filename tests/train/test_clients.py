@@ -159,11 +159,11 @@ def test_evaluation_equals_a_plain_computation(executor: str) -> None:
         outputs = module_of(params, client)(x)
         expected = (outputs.argmax(1) == y).double().mean()
         allowed = torch.where(mask[client], outputs, -1e9)
-        torch.testing.assert_close(result.accuracy[client].double(), expected)
-        torch.testing.assert_close(result.task_accuracy[client].double(), (allowed.argmax(1) == y).double().mean())
+        torch.testing.assert_close(result.score[client].double(), expected)
+        torch.testing.assert_close(result.task_score[client].double(), (allowed.argmax(1) == y).double().mean())
         torch.testing.assert_close(result.loss[client], F.cross_entropy(outputs, y).detach())
     assert all(field[2].isnan() and field[[0, 1, 3]].isfinite().all() for field in result)
-    assert network.evaluate(params, "validation").accuracy.isnan().all()
+    assert network.evaluate(params, "validation").score.isnan().all()
 
 
 def double_loop(network: Clients, params: Params) -> Tensor:
@@ -241,7 +241,7 @@ def test_one_client_works(executor: str) -> None:
     network = clients(federation((9,)), executor)
     trained = network.train(network.init(0), None, Plan(epochs=2, seed=0, round=0))
     assert trained.loss.shape == (1,)
-    assert network.evaluate(trained.params).accuracy.isfinite().all()
+    assert network.evaluate(trained.params).score.isfinite().all()
     losses = network.pair_loss(trained.params, Peers.everybody(1), network.probe(0, 0))
     assert losses.tolist() == [[0.0]]
 

@@ -76,8 +76,8 @@ def test_training_and_evaluation_equal_plain_pytorch(name: str) -> None:
             variance = known.var(0, unbiased=False).sum()
             error = (predicted - data.targets[test].double().view(predicted.shape)).square().sum(-1).mean()
             score = float(1 - error / variance)
-        assert float(found.accuracy[i]) == pytest.approx(score)
-        assert float(found.task_accuracy[i]) == pytest.approx(score)
+        assert float(found.score[i]) == pytest.approx(score)
+        assert float(found.task_score[i]) == pytest.approx(score)
         for j in range(4):
             expected = mean_loss(outputs(i, data.inputs[data.train[j]]), data.targets[data.train[j]])
             assert float(loss[i, j]) == pytest.approx(float(expected.detach()))

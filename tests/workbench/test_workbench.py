@@ -41,7 +41,7 @@ def test_the_summary_is_the_last_row_with_gain_and_harm(bench: Workbench, ring: 
     assert {key: result.summary[key] for key in last} == last
     assert (result.name, result.summary["model"], result.summary["federation"]) == ("ring", "ring", SPEC)
     assert result.local is bench.local.evaluation
-    mine, alone = (evaluation.accuracy.double() for evaluation in (result.fit.evaluation, result.local))
+    mine, alone = (evaluation.score.double() for evaluation in (result.fit.evaluation, result.local))
     assert result.summary["gain_over_local"] == pytest.approx(float((mine - alone).mean()))
     assert result.summary["harmed"] == float((mine < alone).double().mean())
     for verb, spent in result.summary["total_seconds"].items():
@@ -73,4 +73,4 @@ def test_the_name_has_the_hyperparameters_and_without_a_baseline_there_is_no_gai
     assert result.summary["hyperparameters"] == {"clip": 1.0}
     assert result.local is None
     assert "gain_over_local" not in result.summary
-    assert torch.isfinite(result.fit.evaluation.accuracy).all()
+    assert torch.isfinite(result.fit.evaluation.score).all()

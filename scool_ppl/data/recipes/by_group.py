@@ -1,6 +1,6 @@
 """Recipes whose clients form groups: those of one group have data of one kind, or call their labels by the same names.
 
-See `partition.py` for what all recipes share. Members of a group are neighbours: client i of K is in group floor(i G / K),
+Members of a group are neighbours: client i of K is in group floor(i G / K),
 but for `disjoint`, whose groups are of different sizes.
 """
 

@@ -1,4 +1,4 @@
-"""What the recipes of `partition.py` share: the pool of images, its division, and the checks of a request."""
+"""What all recipes share: the pool of images, its division, and the checks of a request."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.infer.distributions import NEVER
 from scool_ppl.infer.estep.base import Posterior, Values, filled, optimizer_settings, set_closed_form, starting_points
 from scool_ppl.infer.guide import AutoMeanField
-from scool_ppl.infer.moments import expected_log, factor, score
+from scool_ppl.infer.moments import expected_log, factor, log_joint
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.look.evidence import Evidence
 
@@ -123,7 +123,7 @@ class _Ascent:
         q = {self.guide.parameter_name(name): value for name, value in self.natural.items()}
         values = {name: self.value(name, m) for name, m in self.moments().items()}
         moments = {name: factor(self.kinds[name], value).mean for name, value in self.natural.items()}
-        _, trace = score(self.joint, values, self.evidence)
+        _, trace = log_joint(self.joint, values, self.evidence)
         moments["Y"] = trace.nodes["_RETURN"]["value"].detach()
         return Posterior(q, moments, tuple(bounds))
 
@@ -145,14 +145,14 @@ class _Ascent:
         """The bound at these factors and d E_q[log p] / d moment for each of them."""
         leaves = {name: self.moment(name, value).detach().requires_grad_() for name, value in natural.items()}
         values = {name: self.value(name, leaf) for name, leaf in leaves.items()}
-        log_joint, _ = score(self.joint, values, self.evidence)
-        bound = float(log_joint.detach())
+        total, _ = log_joint(self.joint, values, self.evidence)
+        bound = float(total.detach())
         for name, value in natural.items():
             entropy = factor(self.kinds[name], value).entropy()
             bound += float(scale_and_mask(entropy, mask=self.guide.mask(name)).sum())
         if not leaves:
             return bound, {}
-        gradients = torch.autograd.grad(log_joint, list(leaves.values()), allow_unused=True)
+        gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
         return bound, {
             name: torch.zeros_like(leaf) if gradient is None else gradient
             for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True)
@@ -214,7 +214,7 @@ class _Ascent:
 
         def closure() -> Tensor:
             optimizer.zero_grad()
-            loss = -score(self.joint, values, self.evidence)[0]
+            loss = -log_joint(self.joint, values, self.evidence)[0]
             loss.backward()
             return loss
 

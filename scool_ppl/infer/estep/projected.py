@@ -11,7 +11,7 @@ from torch import Tensor
 from scool_ppl.base.arguments import positive, whole
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.infer.estep.base import Posterior, Values
-from scool_ppl.infer.moments import score
+from scool_ppl.infer.moments import log_joint
 from scool_ppl.infer.priors.base import Joint
 from scool_ppl.look.evidence import Evidence
 
@@ -58,7 +58,7 @@ class ProjectedGradient:
     def _score(self, joint: Joint, evidence: Evidence, graph: Tensor) -> tuple[float, Tensor]:
         """log p(graph, D) and its gradient, 0 where masked."""
         leaf = graph.detach().clone().requires_grad_()
-        value, _ = score(joint, {"Y": leaf}, evidence)
+        value, _ = log_joint(joint, {"Y": leaf}, evidence)
         (gradient,) = torch.autograd.grad(value, leaf, allow_unused=True) if value.requires_grad else (None,)
         gradient = torch.zeros_like(leaf) if gradient is None else gradient
         return float(value.detach()), torch.where(evidence.peers.mask, gradient, torch.zeros_like(gradient))

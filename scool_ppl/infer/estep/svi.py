@@ -18,7 +18,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.infer.bound import MomentELBO
 from scool_ppl.infer.estep.base import Posterior, Values, optimizer_settings, set_closed_form, starting_points
 from scool_ppl.infer.guide import AutoMeanField, LocalModule
-from scool_ppl.infer.moments import latent_sites, moment, score, site_value
+from scool_ppl.infer.moments import latent_sites, log_joint, moment, site_value
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.look.evidence import Evidence
 
@@ -37,7 +37,7 @@ class OwnGuide(LocalModule):
 
     def forward(self, evidence: Evidence) -> Any:
         prior = self._prior[0]
-        with prior.bound(evidence), prior._pyro_context:
+        with prior.opened(evidence), prior._pyro_context:
             return prior.guide(evidence)
 
 
@@ -77,7 +77,7 @@ class SVIStep:
                 # A start's bound means little before the edges have been fitted to it, so the last one is taken.
                 guide.load({**q, **starting_points(guide, joint, evidence, q, generator, self.keep)[-1]})
                 if not guide.kinds and not any(True for _ in prior.parameters()):
-                    trace = score(joint, {}, evidence)[1]  # the graph is given: there is nothing to infer
+                    trace = log_joint(joint, {}, evidence)[1]  # the graph is given: there is nothing to infer
                     return Posterior({}, {"Y": trace.nodes["_RETURN"]["value"]}, (float(trace.log_prob_sum()),))
             if not any(True for _ in [*guide.parameters(), *prior.parameters()]):
                 raise InputError(
@@ -111,7 +111,7 @@ class SVIStep:
             for _ in range(1 if exact else self.num_samples):
                 trace = poutine.trace(guide).get_trace(evidence)
                 values = {name: site_value(site) for name, site in latent_sites(trace)}
-                _, played = score(joint, values, evidence)
+                _, played = log_joint(joint, values, evidence)
                 means = {name: mean_of(site) for name, site in latent_sites(trace)}
                 draws.append({**means, "Y": played.nodes["_RETURN"]["value"]})
             return {name: torch.stack([draw[name] for draw in draws]).mean(0) for name in draws[0]}

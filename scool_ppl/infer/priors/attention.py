@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyro
 import pyro.distributions as dist
@@ -19,10 +18,8 @@ from scool_ppl.errors import InputError
 from scool_ppl.infer.distributions import OneHot
 from scool_ppl.infer.priors.base import GraphPrior
 from scool_ppl.look.evidence import Evidence
-
-if TYPE_CHECKING:
-    from scool_ppl.train.contract import AnyClients
-    from scool_ppl.train.questions import Params
+from scool_ppl.train.contract import AnyClients
+from scool_ppl.train.questions import Params
 
 
 class FilterEncoder(nn.Module):

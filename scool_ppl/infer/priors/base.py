@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pyro
 import torch
@@ -19,9 +19,7 @@ from scool_ppl.graph.cooperation import Kind
 from scool_ppl.infer.distributions import NEVER
 from scool_ppl.infer.guide import AutoMeanField, LocalModule
 from scool_ppl.look.evidence import Evidence, Need
-
-if TYPE_CHECKING:
-    from scool_ppl.train.contract import AnyClients
+from scool_ppl.train.contract import AnyClients
 
 
 class GraphPrior(LocalModule):
@@ -81,11 +79,11 @@ class GraphPrior(LocalModule):
         return None
 
     def forward(self, evidence: Evidence) -> Tensor:
-        with self.bound(evidence):
+        with self.opened(evidence):
             return self.model(evidence)
 
     @contextmanager
-    def bound(self, evidence: Evidence) -> Iterator[None]:
+    def opened(self, evidence: Evidence) -> Iterator[None]:
         """Opens the plates of this round's candidates, once per run of the program."""
         if evidence.num_clients != self.num_clients:
             raise InputError(
@@ -163,7 +161,7 @@ class Joint:
     log_lik: Tensor | Callable[[Tensor], Tensor]
 
     def __call__(self, evidence: Evidence) -> Tensor:
-        with self.prior.bound(evidence):
+        with self.prior.opened(evidence):
             graph = self.prior(evidence)
             if callable(self.log_lik):
                 pyro.factor("evidence", self.log_lik(graph))

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
 from scool_ppl.train.questions import Params
-
-if TYPE_CHECKING:
-    from scool_ppl.tasks.base import Task
-
 
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 

@@ -10,7 +10,7 @@ from pyro.infer import Predictive
 
 from scool_ppl import GraphPrior, InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.infer.moments import score
+from scool_ppl.infer.moments import log_joint
 from scool_ppl.infer.priors.base import Joint
 from scool_ppl.infer.priors.sbm import SBM
 from scool_ppl.look.evidence import Evidence
@@ -51,7 +51,7 @@ def test_the_plates_are_open_only_while_the_prior_runs() -> None:
     for use in (lambda: prior.model(evidence), lambda: prior.sender(torch.ones(3)), lambda: prior.row_logits(evidence)):
         with pytest.raises(InputError, match=r"plates are open only while it runs; call prior\(evidence\)"):
             use()
-    with prior.bound(evidence):
+    with prior.opened(evidence):
         assert prior.sender(torch.ones(3)).shape == (1, 3)
     with pytest.raises(InputError, match="plates are open only"):
         prior.sender(torch.ones(3))
@@ -65,7 +65,7 @@ def test_senders_are_seen_by_those_who_have_them_as_candidates() -> None:
         (Peers.everybody(3), x[None]),
         (Peers(torch.ones(3, 2, dtype=torch.bool), senders), x[senders]),
     ):
-        with prior.bound(Evidence.given(loss=torch.zeros(peers.mask.shape), peers=peers)):
+        with prior.opened(Evidence.given(loss=torch.zeros(peers.mask.shape), peers=peers)):
             assert torch.equal(prior.sender(x), seen)
             assert torch.equal(prior.receiver(x), x[:, None])
 
@@ -81,7 +81,7 @@ def test_the_joint_is_the_prior_and_the_evidence_of_the_edges_that_take_part() -
     expected = trace.log_prob_sum() + (joint.log_lik * values["Y"])[mask].sum()
     spoiled = torch.where(mask, joint.log_lik, torch.tensor(torch.nan).double())
     for log_lik in (joint.log_lik, spoiled, lambda graph: (joint.log_lik * graph)[mask].sum()):
-        close(score(Joint(joint.prior, log_lik), values, evidence)[0], expected)
+        close(log_joint(Joint(joint.prior, log_lik), values, evidence)[0], expected)
     assert Joint(joint.prior, spoiled).table is spoiled
     assert Joint(joint.prior, lambda graph: graph.sum()).table is None
 

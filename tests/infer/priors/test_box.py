@@ -10,7 +10,7 @@ from torch import Tensor
 from scool_ppl import (
     InputError,
 )
-from scool_ppl.infer.moments import score
+from scool_ppl.infer.moments import log_joint
 from scool_ppl.infer.priors.box import Box
 from tests.helpers.evidence import evidence_of, random_log_lik
 from tests.helpers.priors import (
@@ -26,7 +26,7 @@ def test_the_box_is_flat() -> None:
     values = []
     for masked in (graph, torch.where(some_masked(4), graph, 0.77)):
         leaf = masked.clone().requires_grad_()
-        value, _ = score(prior, {"Y": leaf}, evidence)
+        value, _ = log_joint(prior, {"Y": leaf}, evidence)
         (slope,) = torch.autograd.grad(value, leaf, allow_unused=True) if value.requires_grad else (None,)
         assert slope is None or not bool(slope.any())
         values.append(float(value))
@@ -55,7 +55,7 @@ def test_a_boxs_own_density_counts_and_sees_no_masked_pair() -> None:
     graph = uniform(4, 4, seed=1)
     mask = some_masked(4)
     for junk in (0.0, 0.9):
-        value, _ = score(Ridge(4).double(), {"Y": torch.where(mask, graph, junk)}, evidence)
+        value, _ = log_joint(Ridge(4).double(), {"Y": torch.where(mask, graph, junk)}, evidence)
         assert float(value) == pytest.approx(-float(graph[mask].sum()), abs=1e-4)
 
 

@@ -17,7 +17,7 @@ from scool_ppl import (
 )
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.infer.moments import score
+from scool_ppl.infer.moments import log_joint
 from scool_ppl.infer.priors.base import Joint
 from scool_ppl.infer.priors.sbm import SBM, count_communities, spectral_memberships
 from scool_ppl.look.evidence import Evidence
@@ -142,7 +142,7 @@ def test_temper_divides_the_priors_say_on_every_edge() -> None:
     }
     values = {name: value.double() for name, value in values.items()}
     for temper in (1.0, 4.0):
-        trace = score(sbm(4, 2, temper=temper), values, evidence)[1]
+        trace = log_joint(sbm(4, 2, temper=temper), values, evidence)[1]
         trace.compute_log_prob()
         scores.append([float(trace.nodes[site]["log_prob_sum"].detach()) for site in ("pi", "z", "Y")])
     assert scores[1][:2] == scores[0][:2]

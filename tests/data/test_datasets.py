@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from scool_ppl.data.named import load_dataset
+from scool_ppl.data.datasets import load_dataset
 from scool_ppl.errors import InputError
 
 
