@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -98,6 +99,15 @@ def test_every_module_has_its_test(path: Path) -> None:
         isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
         for node in ast.walk(ast.parse(mirror.read_text()))
     )
+
+
+def test_the_plan_of_the_house_names_every_room_and_no_file_that_is_not_there() -> None:
+    text = (PACKAGE / "README.md").read_text()
+    told = re.findall(r"^\| `([a-z]+)/?` \|", text, flags=re.MULTILINE)
+    assert tuple(told) == ORDER
+    paths = set(re.findall(r"`([a-z_]+/[a-z_/]+(?:\.py)?)`", text))
+    assert len(paths) > 10
+    assert [path for path in paths if not (PACKAGE / path).exists() and not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("path", USERS, ids=lambda path: str(path.relative_to(ROOT)))
