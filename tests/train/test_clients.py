@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Plan
 from scool_ppl.train.networks import MLP
 from scool_ppl.train.questions import Params
+from tests.helpers.tasks import federation as federation_of
 from tests.helpers.unequal import SGD, SIZES, assert_same, clients, distinct, federation, module_of, own
 
 
@@ -124,6 +127,56 @@ def test_evaluation_equals_a_plain_computation(executor: str) -> None:
     assert network.evaluate(params, "validation").accuracy.isnan().all()
 
 
+@pytest.mark.parametrize("at_once", [2**25, 1000])
+def test_predictions_are_the_outputs_on_a_clients_own_rows(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scool_ppl.train.bench._ELEMENTS_AT_ONCE", at_once)
+    data = federation()
+    network = clients(data)
+    params = distinct(network)
+    found, mask = network.predict(params, "train")
+    assert mask.sum(1).tolist() == list(SIZES)
+    assert not found.requires_grad
+    for client, index in enumerate(data.train):
+        outputs = module_of(params, client)(own(data, client, index)[0])
+        torch.testing.assert_close(found[client][mask[client]], outputs.detach(), rtol=0, atol=1e-12)
+    # With all weight on somebody else it is that client's network that predicts.
+    weights = torch.eye(4).roll(1, dims=1)
+    mixed, _ = network.predict(params, "train", (weights, Peers.everybody(4)))
+    for client, index in enumerate(data.train):
+        outputs = module_of(params, (client + 1) % 4)(own(data, client, index)[0])
+        torch.testing.assert_close(mixed[client][mask[client]], outputs.log_softmax(-1).detach(), rtol=0, atol=1e-12)
+
+
+def test_clients_of_another_federation_have_its_data_and_the_same_networks() -> None:
+    data = federation()
+    here = clients(data)
+    there = here.for_federation(data.select([3, 1]))
+    params = distinct(here)
+    theirs = {name: value[[3, 1]] for name, value in params.items()}
+    torch.testing.assert_close(there.evaluate(theirs).loss, here.evaluate(params).loss[[3, 1]], rtol=0, atol=1e-12)
+    assert here.num_clients == 4
+    with pytest.raises(InputError, match=r"data are regression of 3 outputs.*make new Clients"):
+        here.for_federation(federation_of("vectors"))
+
+
+@pytest.mark.parametrize(
+    ("options", "fact"),
+    [
+        ({"batch_size": 5}, "batch size"),
+        ({"probe_size": 7}, "probe size"),
+        ({"optimizer": partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.02)}, "optimizer"),
+        ({"network": lambda: MLP(5, 3, (63,))}, "network"),
+        ({"dtype": torch.float32}, "network"),
+    ],
+)
+def test_facts_tell_other_clients_by_what_is_different(options: dict[str, Any], fact: str) -> None:
+    facts, others = clients(federation()).facts(), clients(federation(), **options).facts()
+    assert facts == clients(federation()).facts()
+    assert {name for name in facts if facts[name] != others[name]} == {fact}
+    fewer = clients(federation().select([0, 1, 2])).facts()
+    assert {name for name in facts if facts[name] != fewer[name]} == {"number of clients", "client", "data"}
+
+
 @pytest.mark.parametrize("executor", ["stacked", "loop", "auto"])
 def test_one_client_works(executor: str) -> None:
     network = clients(federation((9,)), executor)
@@ -154,6 +207,12 @@ def test_bad_input_is_explained() -> None:
         clients(data, "stack")
     with pytest.raises(InputError, match="batch_size=0"):
         clients(data, batch_size=0)
+    with pytest.raises(InputError, match="device 'moon' cannot be used"):
+        clients(data, device="moon")
+    with pytest.raises(InputError, match="expected one of floating-point numbers"):
+        clients(data, dtype=torch.int64)
+    with pytest.raises(InputError, match="expected a function that makes one"):
+        clients(data, optimizer=SGD([torch.zeros(1, requires_grad=True)]))
     network = clients(data)
     with pytest.raises(InputError, match="did you mean 'validation'"):
         network.evaluate(network.init(0), "valid")
