@@ -118,6 +118,12 @@ def test_what_an_earlier_run_used_is_used_where_nothing_else_was_asked_for() -> 
         asked_for.use_executor("loop")
     assert asked_for.executor_name == "stacked"
     asked_for.use_executor("stacked")  # as it is, so without a warning
+    asked_for.use_executor("auto")  # a run that had not chosen yet
+    with pytest.warns(UserWarning, match="clients run one by one"):
+        coupled = clients(federation(), "auto", optimizer=ByNorm)
+    with pytest.warns(UserWarning, match="the run used the executor 'stacked', these clients use 'loop'"):
+        coupled.use_executor("stacked")
+    assert coupled.executor_name == "loop"
     with pytest.raises(InputError, match="did you mean 'stacked'"):
         auto.use_executor("stack")
 
