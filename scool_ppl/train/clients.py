@@ -251,10 +251,20 @@ class Clients:
         if isinstance(question, OwnLoss):
             return self.own_loss(question.networks, probes[question.split])
         if isinstance(question, Alignment):
-            bench = self._bench(question.networks)
-            return midpoint_alignment(bench, question.networks, question.peers, probes[question.split])
+            probe, (receivers, _, senders) = probes[question.split], question.peers.pairs()
+            self._check_probe(probe, torch.cat([receivers, senders]))
+            return midpoint_alignment(self._bench(question.networks), question.networks, question.peers, probe)
         targets = [self.federation.labels(client, rows) for client, rows in enumerate(self.federation.train)]
         return self._task.marginal(targets, next(self._module.parameters()).dtype)
+
+    def _check_probe(self, probe: Probe, asked: Tensor) -> None:
+        """Raises InputError where a client who is `asked` (n,) has nothing in the probe."""
+        empty = ~probe.mask.any(1).cpu()
+        if bool(empty[asked].any()):
+            names = ", ".join(self.names[i] for i in empty.nonzero().flatten().tolist())
+            raise InputError(
+                f"no images in the probe of: {names}; expected one at least; probe another split or mask them"
+            )
 
     def own_loss(self, networks: Params, probe: Probe) -> Tensor:
         """Mean loss of each client's network on its own row of a probe, (K,), differentiable in the networks."""
@@ -269,11 +279,7 @@ class Clients:
         own = torch.arange(self.num_clients)[:, None].expand_as(peers.mask)
         senders = peers.columns().expand_as(peers.mask).to(own.device).where(peers.mask.cpu(), own)
         data = senders if whose == "receiver" else own
-        if bool((~probe.mask.any(1).cpu()[data] & peers.mask.cpu()).any()):
-            empty = ", ".join(self.names[i] for i in (~probe.mask.any(1)).nonzero().flatten().tolist())
-            raise InputError(
-                f"no images in the probe of: {empty}; expected one at least; probe another split or mask them"
-            )
+        self._check_probe(probe, data[peers.mask.cpu()])
         bench = self._bench(networks)
         if peers.is_table:
             losses = bench.column_losses(networks, senders, probe, whose)
