@@ -39,7 +39,7 @@ from scool_ppl.infer.priors.base import Joint
 from scool_ppl.look.evidence import RoundEvidence
 from scool_ppl.train.contract import AnyClients, Evaluation, Mixture, Trained
 from scool_ppl.train.questions import Params
-from scool_ppl.train.start import Memory, RoundStart
+from scool_ppl.train.round_start import Memory, RoundStart
 
 if TYPE_CHECKING:
     from scool_ppl.runs.folder import Run

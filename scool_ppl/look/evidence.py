@@ -15,7 +15,7 @@ from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.faults import check_losses, check_table
 from scool_ppl.train.questions import Alignment, LabelEntropy, OwnLoss, PairLoss, Params, Question
-from scool_ppl.train.start import Memory, RoundStart
+from scool_ppl.train.round_start import Memory, RoundStart
 
 
 class Distance(NamedTuple):

@@ -12,7 +12,7 @@ from torch import Tensor
 from scool_ppl.base.arguments import positive
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.look.evidence import Distance, Evidence, Need
-from scool_ppl.train.start import Memory, Remembered
+from scool_ppl.train.round_start import Memory, Remembered
 
 Reference = Literal["midpoint", "uniform", "marginal", "none"]
 

@@ -20,7 +20,7 @@ from scool_ppl.look.likelihoods import CrossLoss
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Plan, Wrapper
 from scool_ppl.train.questions import Params, Question
-from scool_ppl.train.start import RoundStart
+from scool_ppl.train.round_start import RoundStart
 
 TABLE = Peers(
     torch.tensor([[True, True], [True, False], [True, True], [False, False], [True, True], [True, True]]),

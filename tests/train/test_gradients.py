@@ -67,9 +67,9 @@ def test_pairs_go_in_chunks_and_each_is_computed_once(monkeypatch: pytest.Monkey
     assert torch.equal(whole, whole.T)
     sizes = []
 
-    def spied(bench: object, networks: Params, pairs: Tensor, probe: object) -> Tensor:
+    def spied(forward: object, networks: Params, pairs: Tensor, probe: object) -> Tensor:
         sizes.append(len(pairs))
-        return aligned(bench, networks, pairs, probe)  # type: ignore[no-any-return, operator]
+        return aligned(forward, networks, pairs, probe)  # type: ignore[no-any-return, operator]
 
     aligned = gradients._aligned
     monkeypatch.setattr(gradients, "_aligned", spied)

@@ -1,4 +1,4 @@
-"""The bench: losses of many networks on many clients' data, in pieces, equal one network and one client at a time."""
+"""Losses of many networks on many clients' data, in pieces, equal one network and one client at a time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.bench import Bench
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.executors.loop import Loop
 from scool_ppl.train.executors.stacked import Stacked
+from scool_ppl.train.forward import Forward
 from scool_ppl.train.questions import Params
 from tests.helpers.unequal import SGD, clients, distinct, federation, module_of, own
 
@@ -31,7 +31,7 @@ def double_loop(network: Clients, params: Params) -> Tensor:
 @pytest.mark.parametrize("executor", ["stacked", "loop"])
 @pytest.mark.parametrize("at_once", [2**25, 1000])
 def test_cross_loss_equals_a_double_loop(executor: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scool_ppl.train.bench._ELEMENTS_AT_ONCE", at_once)
+    monkeypatch.setattr("scool_ppl.train.forward._ELEMENTS_AT_ONCE", at_once)
     network = clients(federation(), executor, probe_size=10)
     params, probe = distinct(network), network.probe(0, 0)
     loss = double_loop(network, params)
@@ -49,18 +49,18 @@ def test_cross_loss_equals_a_double_loop(executor: str, at_once: int, monkeypatc
     torch.testing.assert_close(network.pair_loss(params, table, probe, whose="sender"), expected)
 
 
-def bench_of(network: Clients, executor: str) -> Bench:
-    """The bench of 4 networks with 64 hidden units, with two workers in the loop."""
+def bench_of(network: Clients, executor: str) -> Forward:
+    """Forward passes of 4 networks with 64 hidden units, with two workers in the loop."""
     module, cpu = network.network().double(), torch.device("cpu")
     if executor == "stacked":
-        return Bench(
+        return Forward(
             Stacked(module, network.federation.task, SGD, False, cpu), network.federation.task, network.inputs, 64
         )
-    return Bench(Loop(module, network.federation.task, SGD, False), network.federation.task, network.inputs, 64)
+    return Forward(Loop(module, network.federation.task, SGD, False), network.federation.task, network.inputs, 64)
 
 
 def test_pieces_fit_the_activations_of_the_networks_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scool_ppl.train.bench._ELEMENTS_AT_ONCE", 1000)
+    monkeypatch.setattr("scool_ppl.train.forward._ELEMENTS_AT_ONCE", 1000)
     network = clients(federation())
     stacked = bench_of(network, "stacked")
     for length, networks in ((11, 4), (3, 4), (100, 2), (0, 4)):
@@ -78,7 +78,7 @@ def test_pieces_fit_the_activations_of_the_networks_at_work(monkeypatch: pytest.
 def test_own_loss_and_its_gradient_equal_plain_pytorch(
     executor: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scool_ppl.train.bench._ELEMENTS_AT_ONCE", at_once)
+    monkeypatch.setattr("scool_ppl.train.forward._ELEMENTS_AT_ONCE", at_once)
     network = clients(federation(), executor, probe_size=10)
     probe = network.probe(0, 0)
     leaves = {name: value.clone().requires_grad_() for name, value in distinct(network).items()}

@@ -9,7 +9,7 @@ import torch
 
 from scool_ppl.errors import ClientError
 from scool_ppl.train.contract import AnyClients, Plan, Pull, Shares
-from scool_ppl.train.start import Remembered, RoundStart
+from scool_ppl.train.round_start import Remembered, RoundStart
 from tests.helpers.faulty import Fault, FaultyClients
 from tests.helpers.small import RATE, clients, close, gradient, networks, one
 
