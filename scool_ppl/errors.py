@@ -41,7 +41,7 @@ class StoppedError(ScoolError):
 class ClientError(ScoolError):
     """Clients that cannot take part in a round, `reasons` name -> why; EM.step begins the round again without them.
 
-    Whatever runs clients may raise it: a subclass of Clients whose clients are other machines says so who did not answer.
+    Whatever keeps the contract of clients may raise it: clients on other machines say so who did not answer.
     No RuntimeError: Pyro would make a new one of what a program raises, without the reasons.
     """
 

@@ -6,10 +6,13 @@ import dataclasses
 import hashlib
 import platform
 from collections.abc import Mapping
+from enum import Enum
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import PurePath
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,33 +20,45 @@ _PLAIN = (bool, int, float, str, type(None))
 _DEEPEST = 3
 
 
+def named(value: Any) -> str:
+    """The name of a function or class, of what a partial calls, or of an object's class."""
+    if isinstance(value, partial):
+        return named(value.func)
+    return str(getattr(value, "__name__", type(value).__name__))
+
+
 def described(value: Any, depth: int = 0) -> str:
     """A class or function by its name, an object by its class and its settings; no addresses.
 
     Settings are what a user could have chosen otherwise: public attributes, but for modules and what they learn.
     """
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, _PLAIN):
         return repr(value)
-    if isinstance(value, Tensor):
-        return _tensor(value)
-    if isinstance(value, partial):
-        inside = [f"{name}={described(item, depth + 1)}" for name, item in value.keywords.items()]
-        return f"{value.func.__name__}({', '.join(inside)})"
+    if isinstance(value, Tensor | np.ndarray):
+        return _tensor(torch.as_tensor(value)) if not isinstance(value, np.ndarray) else _array(value)
+    if isinstance(value, PurePath | torch.dtype | torch.device | Enum):
+        return repr(str(value))
+    if depth > _DEEPEST:
+        return "..."
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {described(item, depth + 1)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple | set | frozenset):
         items = [described(item, depth + 1) for item in value]
         return f"[{', '.join(items if isinstance(value, list | tuple) else sorted(items))}]"
     if isinstance(value, type) or (callable(value) and hasattr(value, "__name__")):
-        return str(value.__name__)
-    return f"{type(value).__name__}({', '.join(settings(value, depth))})"
+        return named(value)
+    return f"{named(value)}({', '.join(settings(value, depth))})"
 
 
 def settings(value: Any, depth: int = 0) -> list[str]:
     """The settings of an object as "name=value", see `described`."""
-    if depth >= _DEEPEST:
+    if depth > _DEEPEST:
         return []
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, partial):
+        found = {str(place): item for place, item in enumerate(value.args)} | value.keywords
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     else:
         found = {name: item for name, item in getattr(value, "__dict__", {}).items() if not name.startswith("_")}
@@ -113,3 +128,10 @@ def versions() -> dict[str, str]:
         "pyro": pyro.__version__,
         "numpy": numpy.__version__,
     }
+
+
+def _array(value: np.ndarray[Any, Any]) -> str:
+    """An array of numbers as a tensor, of anything else by a digest."""
+    if value.dtype.kind in "biuf":
+        return _tensor(torch.from_numpy(value.copy()))
+    return f"{value.shape} {hashlib.sha256(repr(value.tolist()).encode()).hexdigest()[:12]}"

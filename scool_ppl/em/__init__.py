@@ -1,7 +1,7 @@
 """EM: a round is train, look, infer, mix; its model, its state, and clients who are absent, come and go."""
 
-from scool_ppl.em.em import EM
+from scool_ppl.em.em import EM, Look, Train
 from scool_ppl.em.model import CooperationModel, Schedule
 from scool_ppl.em.state import EMInfo, EMState, Fit
 
-__all__ = ["EM", "CooperationModel", "EMInfo", "EMState", "Fit", "Schedule"]
+__all__ = ["EM", "CooperationModel", "EMInfo", "EMState", "Fit", "Look", "Schedule", "Train"]

@@ -41,9 +41,9 @@ def site_layouts(prior: GraphPrior, evidence: Evidence) -> dict[str, Layout]:
 
 def _is_simplex(support: object, size: int) -> bool:
     """Are the values of this support the vertices or points of a simplex?"""
-    uniform, double = torch.full((size,), 1 / size), torch.full((size,), 2.0)
+    vertex, corner = torch.eye(size)[0], torch.full((size,), 1.0 + (size == 1))
     check = getattr(support, "check", None)
-    return check is not None and bool(torch.as_tensor(check(uniform)).all()) and not bool(check(double).all())
+    return check is not None and bool(torch.as_tensor(check(vertex)).all()) and not bool(check(corner).all())
 
 
 def parameter_layouts(prior: GraphPrior, evidence: Evidence) -> dict[str, Layout]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -30,21 +31,22 @@ from scool_ppl.em.absence import (
     restore_edges,
 )
 from scool_ppl.em.model import CooperationModel, Schedule
-from scool_ppl.em.state import EMInfo, EMState, Fit, check_state
+from scool_ppl.em.state import EMInfo, EMState, Fit, check_memory, check_state
 from scool_ppl.errors import ClientError, InputError, original
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.infer.estep.base import Posterior
-from scool_ppl.infer.priors.base import Joint
-from scool_ppl.look.evidence import RoundEvidence
+from scool_ppl.infer.priors.base import GraphPrior, Joint
+from scool_ppl.look.evidence import RoundEvidence, check_needs
+from scool_ppl.look.likelihoods import Likelihood
+from scool_ppl.look.peers import PeerPolicy
+from scool_ppl.mix.base import Mixing
 from scool_ppl.train.contract import AnyClients, Evaluation, Mixture, Trained
 from scool_ppl.train.questions import Params
 from scool_ppl.train.round_start import Memory, RoundStart
 
 if TYPE_CHECKING:
     from scool_ppl.runs.folder import Run
-
-__all__ = ["EM", "CooperationModel", "EMInfo", "EMState", "Fit", "Look", "Schedule", "Train"]
 
 SMALL = 2**17  # pairs or parameters: below, a second thread is only waited for
 
@@ -108,8 +110,8 @@ class EM:
         self, model: CooperationModel, clients: AnyClients, schedule: Schedule | None = None, *, seed: int = 0
     ) -> None:
         check_kind("model", model, CooperationModel, "load_model(name, num_clients) makes one")
-        if not isinstance(clients, AnyClients):
-            raise InputError(f"clients is a {type(clients).__name__}, expected Clients; Clients(federation) makes them")
+        _check_clients(clients)
+        _check_parts(model)
         check_kind("schedule", schedule or Schedule(), Schedule, "e.g. Schedule(local_epochs=5)")
         key(seed, "EM")  # refuses what is no seed
         if model.prior.num_clients != clients.num_clients:
@@ -137,7 +139,7 @@ class EM:
 
     def check(self, state: EMState) -> None:
         """Raises InputError unless the state is of these clients and this model's prior."""
-        check_state(state, self.prior_start, self.clients.num_clients)
+        check_state(state, self.prior_start, self.clients.num_clients, "updates" in self.model.needs)
 
     @torch.enable_grad()
     def step(self, state: EMState, absent: Collection[str] | Mapping[str, str] = ()) -> tuple[EMState, EMInfo]:
@@ -168,6 +170,7 @@ class EM:
         with clock("mix"):
             params = self.mix(state, trained.params, posterior, evidence.peers)
         memory = {**start.memory, **mixing_memory, **look_memory}
+        check_memory(memory, self.clients.num_clients)
         if start.absent:
             posterior, prior = restore_absent(self.model.prior, state, start, evidence, posterior, prior)
             params = keep_entries(params, state.params, dict.fromkeys(params, ~start.present))
@@ -201,7 +204,7 @@ class EM:
             initial=state.initial,
             peers=peers,
             weights=weights,
-            memory=memory,
+            memory=MappingProxyType(memory),
             includes_self=self.model.prior.includes_self,
             epochs=self.schedule.epochs(state.round),
             steps=self.schedule.local_steps,
@@ -348,3 +351,24 @@ class EM:
             progress=progress,
             callbacks=callbacks,
         )
+
+
+def _check_clients(clients: object) -> None:
+    """Refuses what does not keep the contract of clients, and says what it lacks."""
+    names = {name for name in vars(AnyClients) if not name.startswith("_")}
+    missing = sorted(name for name in names if not hasattr(type(clients), name) and name not in vars(clients))
+    if missing:
+        lacks = "" if 2 * len(missing) > len(names) else f", it lacks {', '.join(missing)} of train.AnyClients"
+        raise InputError(
+            f"clients is a {type(clients).__name__}, expected Clients{lacks}; Clients(federation) makes them"
+        )
+
+
+def _check_parts(model: CooperationModel) -> None:
+    """Refuses a model whose parts are no such parts."""
+    kinds = {"prior": GraphPrior, "likelihood": Likelihood, "mixing": Mixing, "peers": PeerPolicy}
+    for name, kind in kinds.items():
+        check_kind(f"{name} of the model", getattr(model, name), kind, "subclass it, or take one of the library's")
+    check_kind("e_step of the model", model.e_step, Callable, "e.g. NaturalGradient()")  # type: ignore[arg-type]
+    for part in (model.prior, model.likelihood):
+        check_needs(part.needs)

@@ -15,9 +15,9 @@ from scool_ppl.em.model import CooperationModel
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.look.evidence import RoundEvidence
+from scool_ppl.look.evidence import BlankEvidence
 from scool_ppl.look.peers import JOINED
-from scool_ppl.train.executors.executor import who_started, with_started
+from scool_ppl.train.executors.executor import STARTED, who_started, with_started
 from scool_ppl.train.questions import PairLoss
 from scool_ppl.train.round_start import Memory, Remembered
 
@@ -84,7 +84,7 @@ class _Move:
         self.parameters: dict[str, Layout] = {}
         if self.peers is not None:
             prior = em.model.prior
-            evidence = RoundEvidence(begin, state.params, self.peers, prior.needs)
+            evidence = BlankEvidence(begin, self.peers, prior.needs)
             self.sites, self.parameters = site_layouts(prior, evidence), parameter_layouts(prior, evidence)
 
     def state(self) -> EMState:
@@ -110,7 +110,7 @@ class _Move:
     def _optimizer(self, old: Values) -> Values:
         """Buffers of those who stay; newcomers have none yet."""
         known = torch.cat([who_started(old, self.em.clients.num_clients).cpu(), torch.zeros(1, dtype=torch.bool)])
-        buffers = {name: value for name, value in old.items() if name != "started"}
+        buffers = {name: value for name, value in old.items() if name != STARTED}
         empty = {name: value.new_zeros(self.size, *value.shape[1:]) for name, value in buffers.items()}
         return with_started(self._params(buffers, empty), known[self.where])
 
@@ -217,5 +217,7 @@ def _started_newcomers(em: EM, moved: EM, state: EMState, start: str) -> EMState
     else:
         chosen = stay if start == "mean" else torch.tensor([moved.clients.names.index(start)])
         donors = chosen.expand(len(new), -1)
-    params = {name: value.index_copy(0, new, value[donors].mean(1)) for name, value in state.params.items()}
+    params = {
+        name: value.index_copy(0, new.to(value.device), value[donors].mean(1)) for name, value in state.params.items()
+    }
     return state._replace(params=params)

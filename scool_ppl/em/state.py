@@ -15,7 +15,7 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.train.contract import Evaluation
 from scool_ppl.train.questions import Params
-from scool_ppl.train.round_start import Memory
+from scool_ppl.train.round_start import Memory, Remembered
 
 
 class EMState(NamedTuple):
@@ -72,7 +72,7 @@ class Fit(NamedTuple):
     """The same for the locally trained networks, before mixing."""
 
 
-def check_state(state: EMState, prior: Params, num_clients: int) -> None:
+def check_state(state: EMState, prior: Params, num_clients: int, needs_initial: bool = False) -> None:
     """Raises InputError unless the state is of this many clients and of a prior with these parameters."""
     check_kind("state", state, EMState, "take it from init, step, join or leave")
     found = {len(value) for value in state.params.values()}
@@ -80,10 +80,27 @@ def check_state(state: EMState, prior: Params, num_clients: int) -> None:
         raise InputError(
             f"the state is of {sorted(found)} clients, expected {num_clients}; use the EM that it comes from"
         )
+    if needs_initial and not state.initial:
+        raise InputError("the state has no theta^0, which this model needs; begin with a state of its own, from init()")
     for name, value in prior.items():
         old = state.prior.get(name)
         if old is None or old.shape != value.shape:
             shape = None if old is None else tuple(old.shape)
             raise InputError(
                 f"the state's parameter '{name}' has shape {shape}, expected {tuple(value.shape)}; build the same model"
+            )
+
+
+def check_memory(memory: Mapping[str, Remembered], num_clients: int) -> None:
+    """Raises InputError unless policy, likelihood and mixing rule returned what can be remembered."""
+    for name, entry in memory.items():
+        if not isinstance(entry, Remembered) or not isinstance(entry.value, Tensor):
+            raise InputError(
+                f"'{name}' is to be remembered as a {type(entry).__name__}, expected train.Remembered(tensor, axes)"
+            )
+        shape = tuple(entry.value.shape)
+        if any(not 0 <= axis < len(shape) or shape[axis] != num_clients for axis in entry.axes):
+            raise InputError(
+                f"'{name}' is to be remembered with the axes {entry.axes} of clients and has shape {shape}, expected "
+                f"{num_clients} along each of them; correct the axes"
             )

@@ -193,7 +193,7 @@ class RoundEvidence(Evidence):
         needs: Collection[Need] = (),
         asking: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        super().__init__(peers, start.present, memory=start.memory, seed=start.seed, round=start.round)
+        super().__init__(peers, start.present, memory=dict(start.memory), seed=start.seed, round=start.round)
         self.clients, self._asking = start.clients, asking
         self.before, self.trained = start.params, trained
         dtype = next(iter(trained.values())).dtype
@@ -209,9 +209,9 @@ class RoundEvidence(Evidence):
         if "loss_received" in needs and not both:
             questions["loss_received"] = PairLoss(self.trained, fresh, "sender")
         if "label_entropy" in needs:
-            questions["label_entropy"] = LabelEntropy()
+            questions["label_entropy"] = LabelEntropy(self.present)
         if "validation_before" in needs:
-            questions["validation_before"] = OwnLoss(self.before, "validation")
+            questions["validation_before"] = OwnLoss(self.before, "validation", self.present)
         if "validation_received" in needs:
             questions["validation_received"] = PairLoss(self.trained, fresh, "sender", "validation")
         if "alignment" in needs:
@@ -261,12 +261,26 @@ class RoundEvidence(Evidence):
             name: value + self.peers.combine(graph.to(value.device), self.trained[name] - value)
             for name, value in self.before.items()
         }
-        loss = self._answers({"mixed": OwnLoss(mixed, "validation")})["mixed"]
+        loss = self._answers({"mixed": OwnLoss(mixed, "validation", self.present)})["mixed"]
         if not bool(loss.detach()[self.present].isfinite().all()):
             with torch.no_grad():
-                own = self._answers({"own": OwnLoss(self.trained, "validation")})["own"]
+                own = self._answers({"own": OwnLoss(self.trained, "validation", self.present)})["own"]
             check_losses(own, self.present, self.clients.names)
         return loss.where(self.present, 0)
+
+
+class BlankEvidence(Evidence):
+    """Evidence of the right shapes in which every number is 0: to run a prior for its plates alone, without clients."""
+
+    def __init__(self, start: RoundStart, peers: Peers, needs: Collection[Need]) -> None:
+        super().__init__(peers, start.present, memory=dict(start.memory), seed=start.seed, round=start.round)
+        self.before = self.trained = start.params
+        pairs, each = torch.zeros(peers.mask.shape), torch.zeros(self.num_clients)
+        self._shown.update({"chance": torch.zeros(()), "loss": pairs, "loss_received": pairs})
+        for need in check_needs(needs):
+            self._shown[need] = each if need in ("label_entropy", "validation_before") else pairs
+        self._shown["updates"] = {name: torch.zeros_like(value) for name, value in start.params.items()}
+        self._shown["mixed_validation"] = lambda graph: each.to(graph)
 
 
 class _Asked(torch.autograd.Function):
@@ -280,6 +294,8 @@ class _Asked(torch.autograd.Function):
         with asking(), torch.enable_grad():
             ctx.graph = graph.detach().requires_grad_()
             ctx.answer = ask(ctx.graph)
+        if not ctx.answer.requires_grad:
+            raise InputError("the clients answered OwnLoss without its gradient; expected an answer that has one")
         return ctx.answer.detach()
 
     @staticmethod
@@ -291,6 +307,8 @@ class _Asked(torch.autograd.Function):
 
 def check_needs(needs: Collection[Need]) -> Collection[Need]:
     """The needs, all of which are known."""
+    if isinstance(needs, str):
+        raise InputError(f"needs is the text '{needs}', expected several; write ('{needs}',)")
     for need in needs:
         if isinstance(need, Distance):
             if not need.norm > 0:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from scool_ppl.base.codec import Tensors, decode, encode
 from scool_ppl.base.describe import versions
-from scool_ppl.base.files import erase, read_regular, sync, write
+from scool_ppl.base.files import erase, file_sha256, read_regular, sync, write
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, RunError, unknown
 from scool_ppl.runs.formats import FORMAT, upgraded
@@ -224,8 +224,7 @@ def _check(checkpoint: Checkpoint, number: int) -> None:
 
 
 def _entry(path: Path) -> _Entry:
-    with path.open("rb") as file:
-        return _Entry(hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size)
+    return _Entry(file_sha256(path), path.stat().st_size)
 
 
 def _remove(path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from scool_ppl.base.codec import Tensors
 from scool_ppl.errors import InputError
-from scool_ppl.runs.identity import PARTS
+from scool_ppl.runs.identity import TOLD
 
 FORMAT = 2
 """1: memory without axes, theta^0 in every state as `start`, parts of the model described in one text each, and
@@ -25,7 +25,10 @@ def upgraded(data: Any, tensors: Tensors, written: int) -> Any:
         raise InputError("it has no state, memory and facts, which a checkpoint of format 1 has")
     state = {"initial" if name == "start" else name: value for name, value in state.items()}
     state["memory"] = dict(_remembered(name, value, state, tensors) for name, value in state["memory"].items())
-    told = {name: _settings(value) if name in PARTS else value for name, value in facts.items()}
+    told = {name: _settings(value) if name in TOLD else value for name, value in facts.items()}
+    behaviour = told.get("behaviour of the clients")
+    if isinstance(behaviour, list) and behaviour != ["as asked"]:
+        told["behaviour of the clients"] = ["as asked", *behaviour]
     trained = data.get("trained")
     if isinstance(trained, dict):
         trained = {_EVALUATION.get(name, name): value for name, value in trained.items()}

@@ -7,13 +7,15 @@ from itertools import zip_longest
 
 from torch import Tensor
 
-from scool_ppl.base.describe import settings, signature, values
+from scool_ppl.base.describe import named, settings, signature, values
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError
 from scool_ppl.infer.priors.base import GraphPrior
 
 PARTS = ("prior", "likelihood", "mixing", "peers", "e_step")
+TOLD = (*PARTS, "optimizer")
+"""Facts that are a name and its settings."""
 
 
 def facts(em: EM) -> dict[str, list[str]]:
@@ -21,7 +23,7 @@ def facts(em: EM) -> dict[str, list[str]]:
     parts = {part: getattr(em.model, part) for part in PARTS}
     return {
         **em.clients.facts(),
-        **{name: [type(part).__name__, *settings(part)] for name, part in parts.items()},
+        **{name: [named(part), *settings(part)] for name, part in parts.items()},
         "parameter of the prior": signature(em.prior_start),
         "start of the prior": values(_constrained(em.model.prior, em.prior_start)),
         "schedule": [repr(em.schedule)],
@@ -48,9 +50,9 @@ def compare(
 
     partial: `found` does not say all; facts that it lacks are not compared, of parts of the model only what it says.
     """
-    for name, own in expected.items():
-        theirs = found.get(name, [])
-        if partial and (name not in found or (name in PARTS and set(theirs) <= set(own))):
+    for name in expected if partial else dict.fromkeys([*expected, *found]):
+        own, theirs = expected.get(name, []), found.get(name, [])
+        if partial and (name not in found or (name in TOLD and set(theirs) <= set(own))):
             continue
         for one, other in zip_longest(theirs, own, fillvalue="nothing"):
             if one != other:

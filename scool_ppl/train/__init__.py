@@ -1,7 +1,8 @@
 """Train: the contract of clients, and clients in this process."""
 
+from scool_ppl.train.batches import Batches, Probe
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import AnyClients, Evaluation, Mixture, Plan, Pull, Shares, Trained, Wrapper
+from scool_ppl.train.contract import AnyClients, Evaluation, Facts, Mixture, Plan, Pull, Shares, Trained, Wrapper
 from scool_ppl.train.hostile import HostileClients
 from scool_ppl.train.networks import NETWORKS, network_for, network_of
 from scool_ppl.train.questions import Alignment, LabelEntropy, OwnLoss, PairLoss, Params, Question
@@ -11,8 +12,10 @@ __all__ = [
     "NETWORKS",
     "Alignment",
     "AnyClients",
+    "Batches",
     "Clients",
     "Evaluation",
+    "Facts",
     "HostileClients",
     "LabelEntropy",
     "Memory",
@@ -21,6 +24,7 @@ __all__ = [
     "PairLoss",
     "Params",
     "Plan",
+    "Probe",
     "Pull",
     "Question",
     "Remembered",

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from scool_ppl.base.arguments import check_kind, whole
-from scool_ppl.base.describe import described, signature
+from scool_ppl.base.describe import named, settings, signature
 from scool_ppl.base.randomness import generator, key, seeded
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Batches, Probe, drawn, labelled, padded, shared, shuffled
-from scool_ppl.train.contract import Evaluation, Facts, Mixture, Plan, Pull, Shares, Trained
+from scool_ppl.train.contract import BEHAVIOUR, Evaluation, Facts, Mixture, Plan, Pull, Shares, Trained
 from scool_ppl.train.examine import examine
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer
@@ -98,9 +98,9 @@ class Clients:
         return {
             "number of clients": [str(self.num_clients)],
             "client": list(self.names),
-            "behaviour of the clients": ["as asked"],
+            BEHAVIOUR: ["as asked"],
             "network": signature(dict(self._module.named_parameters())),
-            "optimizer": [described(self.optimizer)],
+            "optimizer": [named(self.optimizer), *settings(self.optimizer)],
             "batch size": [str(self.batch_size)],
             "probe size": [str(self.probe_size)],
             "data": [f"SHA-256 {self.federation.fingerprint}"],
@@ -249,13 +249,13 @@ class Clients:
         if isinstance(question, PairLoss):
             return self.pair_loss(question.networks, question.peers, probes[question.split], question.whose)
         if isinstance(question, OwnLoss):
-            return self.own_loss(question.networks, probes[question.split])
+            return _of(question.present, self.own_loss(question.networks, probes[question.split]))
         if isinstance(question, Alignment):
             probe, (receivers, _, senders) = probes[question.split], question.peers.pairs()
             self._check_probe(probe, torch.cat([receivers, senders]))
             return midpoint_alignment(self._forward(question.networks), question.networks, question.peers, probe)
         targets = [self.federation.labels(client, rows) for client, rows in enumerate(self.federation.train)]
-        return self._task.marginal(targets, next(self._module.parameters()).dtype)
+        return _of(question.present, self._task.marginal(targets, next(self._module.parameters()).dtype))
 
     def _check_probe(self, probe: Probe, asked: Tensor) -> None:
         """Raises InputError where a client who is `asked` (n,) has nothing in the probe."""
@@ -287,6 +287,11 @@ class Clients:
             losses = forward.all_losses(networks, probe)
             losses = losses if whose == "receiver" else losses.T
         return losses.to(peers.mask.device).where(peers.mask, 0)
+
+
+def _of(present: Tensor | None, values: Tensor) -> Tensor:
+    """The values (K,) of those present, 0 of the others."""
+    return values if present is None else values.where(present.to(values.device), 0)
 
 
 def _check_parts(federation: object, network: object, optimizer: object, device: object, dtype: object) -> None:

@@ -19,6 +19,10 @@ Facts = dict[str, list[str]]
 """What clients are made of, as texts by name: a run goes on only with clients of whom all of them are the same."""
 
 
+BEHAVIOUR = "behaviour of the clients"
+"""The fact that says what clients do beside what they are asked: a line for each wrapper, from the inside."""
+
+
 class Plan(NamedTuple):
     """One round of local training: so many epochs, or exactly `steps` batches, shuffled by seed and round.
 
@@ -188,7 +192,9 @@ class Wrapper:
         return self.clients.predict(params, split, mixture)
 
     def facts(self) -> Facts:
-        return self.clients.facts()
+        """With what this wrapper does to the behaviour of the clients inside: its class, unless it says more."""
+        inside = self.clients.facts()
+        return {**inside, BEHAVIOUR: [*inside.get(BEHAVIOUR, []), type(self).__name__]}
 
     def for_federation(self, federation: Federation) -> Self:
         moved = copy.copy(self)

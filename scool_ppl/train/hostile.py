@@ -12,7 +12,7 @@ from torch import Tensor
 from scool_ppl.base.randomness import generator
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError, unknown
-from scool_ppl.train.contract import AnyClients, Facts, Plan, Pull, Shares, Trained, Wrapper
+from scool_ppl.train.contract import BEHAVIOUR, AnyClients, Facts, Plan, Pull, Shares, Trained, Wrapper
 from scool_ppl.train.questions import Params
 
 Attack = Literal["sign-flip", "scaled", "random", "collude", "label-flip"]
@@ -81,7 +81,8 @@ class HostileClients(Wrapper):
     def facts(self) -> Facts:
         """With the attack and who makes it: a run can only go on under the same attack."""
         attack = f"{self.attack} of strength {self.strength}, seed {self.seed}, by {', '.join(self.hostile_names)}"
-        return {**super().facts(), "behaviour of the clients": [attack]}
+        inside = self.clients.facts()
+        return {**inside, BEHAVIOUR: [*inside.get(BEHAVIOUR, []), attack]}
 
     def train(
         self,

@@ -28,10 +28,14 @@ class PairLoss(NamedTuple):
 
 
 class OwnLoss(NamedTuple):
-    """Mean loss of each client's network on its own probe, (K,), differentiable in the networks."""
+    """Mean loss of each client's network on its own probe, (K,), differentiable in the networks.
+
+    present: (K,) bool, who is asked, None for all; the others' entries are 0.
+    """
 
     networks: Params
     split: str = "train"
+    present: Tensor | None = None
 
 
 class Alignment(NamedTuple):
@@ -46,7 +50,12 @@ class Alignment(NamedTuple):
 
 
 class LabelEntropy(NamedTuple):
-    """The loss of knowing only how a client's own training targets are distributed, (K,): for labels their entropy."""
+    """The loss of knowing only how a client's own training targets are distributed, (K,): for labels their entropy.
+
+    present: (K,) bool, who is asked, None for all; the others' entries are 0.
+    """
+
+    present: Tensor | None = None
 
 
 Question = PairLoss | OwnLoss | Alignment | LabelEntropy
@@ -55,4 +64,4 @@ Question = PairLoss | OwnLoss | Alignment | LabelEntropy
 def check_whose(whose: str) -> None:
     """Raises InputError unless it says whose network a pair's loss is of."""
     if whose not in ("receiver", "sender"):
-        raise unknown("model", whose, ("receiver", "sender"))
+        raise unknown("whose", whose, ("receiver", "sender"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ class Remembered(NamedTuple):
 
 
 Memory = dict[str, Remembered]
-"""By name; whoever writes an entry is the one who reads it."""
+"""By name. "joined" and "resting" are the driver's own."""
 
 
 class RoundStart(NamedTuple):
@@ -41,7 +42,7 @@ class RoundStart(NamedTuple):
     """The last round's candidates, None before the first."""
     weights: Tensor | None
     """The last round's graph E_q[Y] (K, M); before the first round the prior's, where it has one, else None."""
-    memory: Memory
+    memory: Mapping[str, Remembered]
     """What policies, likelihoods and mixing rules returned to be remembered in the rounds before."""
     includes_self: bool
     epochs: int

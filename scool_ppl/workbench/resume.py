@@ -14,7 +14,7 @@ from scool_ppl.runs.folder import MARK, Run
 from scool_ppl.runs.journal import check_rounds
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.workbench import Result, Workbench
-from scool_ppl.zoo.load import model_path
+from scool_ppl.zoo.load import model_names, model_path
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def resume(
     run = Run.open(path)
     request = Request.read(run)
     file = model_path(request.model)
-    if file_sha256(file) != request.model_sha256:
+    if file_sha256(file) != request.model_sha256 and request.model not in model_names():
         raise InputError(
             f"the model file '{file}' is not what it was when '{path}' began (SHA-256 {file_sha256(file)[:12]}, expected "
             f"{request.model_sha256[:12]}); restore it, or begin a new run"

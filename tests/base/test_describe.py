@@ -7,8 +7,10 @@ import sys
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyro
 import pytest
 import torch
@@ -47,12 +49,17 @@ def function() -> None: ...
         (function, "function"),
         (Part, "Part"),
         (partial(torch.optim.SGD, lr=0.1), "SGD(lr=0.1)"),
+        (partial(divmod, 3), "divmod(0=3)"),
+        (np.float32(0.5), "0.5"),
+        (np.zeros(2), "(2,) of 0"),
+        (Path("a/b"), "'a/b'"),
+        (torch.float64, "'torch.float64'"),
         (torch.zeros(2, 3), "(2, 3) of 0"),
         (torch.tensor(0.5), "() of 0.5"),
         (Step(), "Step(rate=0.1, sizes=[3, 4], target=(2,) of 0)"),
         (Part(3, Part(4)), "Part(size=3, inner=Part(size=4, inner=None))"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_things_are_described_by_their_class_and_settings(value: object, text: str) -> None:
     assert described(value) == text

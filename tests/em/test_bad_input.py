@@ -18,6 +18,7 @@ from scool_ppl import (
     EM,
     BlockBernoulli,
     Clients,
+    CooperationModel,
     Evidence,
     Federation,
     GraphPrior,
@@ -33,8 +34,10 @@ from scool_ppl import (
 )
 from scool_ppl.em.model import CooperationModel
 from scool_ppl.graph.candidates import Peers
+from scool_ppl.look.peers import PeerPolicy
 from scool_ppl.train.contract import Plan
 from scool_ppl.train.networks import MLP
+from scool_ppl.train.round_start import Remembered, RoundStart
 from tests.helpers.refusals import Case, refused, refuses
 from tests.helpers.small import brief
 
@@ -96,11 +99,47 @@ CLIENT: list[Case] = [
     (lambda: CLIENTS.evaluate(PARAMS, "tset"), "unknown split 'tset'"),
     (lambda: CLIENTS.probe(0, 0, "tset"), "unknown split 'tset'"),
     (lambda: CLIENTS.pair_loss(PARAMS, PAIR, CLIENTS.probe(0, 0)), "peers are of 2 clients, expected 3"),
-    (lambda: CLIENTS.pair_loss(PARAMS, Peers.everybody(3), CLIENTS.probe(0, 0), "x"), "unknown model 'x'"),  # type: ignore[arg-type]
+    (lambda: CLIENTS.pair_loss(PARAMS, Peers.everybody(3), CLIENTS.probe(0, 0), "x"), "unknown whose 'x'"),  # type: ignore[arg-type]
 ]
 
 
+class Writes(PeerPolicy):
+    """Remembers a plain tensor, or with axes that are not of clients."""
+
+    def __init__(self, entry: Any) -> None:
+        self.entry = entry
+
+    def __call__(self, start: RoundStart) -> Peers:
+        return Peers.everybody(start.num_clients)
+
+    def to_remember(self, start: RoundStart) -> Any:
+        return {"mine": self.entry}
+
+
+def local(**parts: Any) -> CooperationModel:
+    return load_model("local", 3)._replace(**parts)
+
+
+def stepped(**parts: Any) -> object:
+    em = EM(local(**parts), CLIENTS)
+    return em.step(em.init())
+
+
 DRIVER: list[Case] = [
+    (
+        lambda: EM(local(likelihood=lambda evidence: 0), CLIENTS),
+        "likelihood of the model is a function, expected a Like",
+    ),
+    (lambda: EM(local(peers=3), CLIENTS), "peers of the model is 3, expected a PeerPolicy"),
+    (lambda: EM(local(mixing=3), CLIENTS), "mixing of the model is 3, expected a Mixing; subclass it"),
+    (
+        lambda: stepped(peers=Writes(torch.zeros(3))),
+        "'mine' is to be remembered as a Tensor, expected train.Remembered",
+    ),
+    (
+        lambda: stepped(peers=Writes(Remembered(torch.zeros(3, 2), (0, 1)))),
+        "'mine' is to be remembered with the axes (0, 1) of clients and has shape (3, 2), expected 3 along each",
+    ),
     (lambda: EM("scool_sbm", CLIENTS), "model is 'scool_sbm', expected a CooperationModel; load_model"),  # type: ignore[arg-type]
     (
         lambda: EM(load_model("local", 3), TINY),

@@ -94,7 +94,7 @@ def test_a_join_and_a_leave_of_the_same_client_change_nothing(model: str) -> Non
 def em_awake(em: EM, state: EMState) -> EMState:
     """The state with the graph as the next round sees it."""
     turn = em.round_start(state)
-    return state._replace(peers=turn.peers, moments=state.moments | {"Y": turn.weights}, memory=turn.memory)
+    return state._replace(peers=turn.peers, moments=state.moments | {"Y": turn.weights}, memory=dict(turn.memory))
 
 
 POSITION = ("dpsgd", "ring", "covariate_sbm")  # their priors know clients by position

@@ -140,7 +140,19 @@ def small_network() -> torch.nn.Module:
     return torch.nn.Linear(64, 10)
 
 
-COMMAND = ["fit", "ring", "--federation", SMALL, "--warmup-epochs", "5", "--local-epochs", "1", "--network", "linear"]
+COMMAND = [
+    "fit",
+    "scool_sbm",
+    "blocks=3",
+    "--federation",
+    SMALL,
+    "--warmup-epochs",
+    "5",
+    "--local-epochs",
+    "1",
+    "--network",
+    "linear",
+]
 COMMAND += ["--executor", "stacked", "--quiet"]
 
 

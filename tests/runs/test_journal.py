@@ -231,7 +231,7 @@ def other_names() -> EM:
         (lambda: driver(schedule=Schedule(local_steps=3)), r"local_steps=2.*local_steps=3"),
         (lambda: driver(dtype=None), r"float64, this EM '1.weight' \(3, 4\) float32"),
         (lambda: driver(batch_size=2), r"batch size 64, this EM 2"),
-        (lambda: driver(optimizer=partial(torch.optim.SGD, lr=0.2)), r"optimizer SGD\(lr=0.1\), this EM SGD\(lr=0.2\)"),
+        (lambda: driver(optimizer=partial(torch.optim.SGD, lr=0.2)), r"optimizer lr=0.1, this EM lr=0.2"),
         (other_network, r"network '1.weight' \(3, 4\).*'1.weight' \(5, 4\)"),
         (other_data, r"data SHA-256"),
         (other_names, r"client client 0, this EM a"),

@@ -91,7 +91,8 @@ class SVIStep:
 
     def ascend(self, joint: Joint, guide: Any, evidence: Evidence) -> list[float]:
         """The steps of SVI; returns the bound after each."""
-        svi = SVI(joint, guide, copy.deepcopy(self.optim), self.elbo)
+        elbo = copy.deepcopy(self.elbo)  # Pyro writes into both
+        svi = SVI(joint, guide, copy.deepcopy(self.optim), elbo)
         bounds = []
         for step in range(self.steps):
             bounds.append(-float(svi.step(evidence)))
@@ -100,7 +101,7 @@ class SVIStep:
                 if "Y" in means:
                     set_closed_form(joint.prior, means, evidence)
         with torch.no_grad():
-            bounds.append(-float(self.elbo.loss(joint, guide, evidence)))
+            bounds.append(-float(elbo.loss(joint, guide, evidence)))
         return bounds
 
     def moments(self, joint: Joint, guide: Any, evidence: Evidence) -> Values:
