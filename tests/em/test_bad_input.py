@@ -32,7 +32,6 @@ from scool_ppl import (
     mixing,
     priors,
 )
-from scool_ppl.em.model import CooperationModel
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.peers import PeerPolicy
 from scool_ppl.train.contract import Plan
@@ -120,9 +119,9 @@ def local(**parts: Any) -> CooperationModel:
     return load_model("local", 3)._replace(**parts)
 
 
-def stepped(**parts: Any) -> object:
-    em = EM(local(**parts), CLIENTS)
-    return em.step(em.init())
+def stepped_with(peers: PeerPolicy) -> object:
+    run = EM(local(peers=peers), CLIENTS)
+    return run.step(run.init())
 
 
 DRIVER: list[Case] = [
@@ -133,11 +132,11 @@ DRIVER: list[Case] = [
     (lambda: EM(local(peers=3), CLIENTS), "peers of the model is 3, expected a PeerPolicy"),
     (lambda: EM(local(mixing=3), CLIENTS), "mixing of the model is 3, expected a Mixing; subclass it"),
     (
-        lambda: stepped(peers=Writes(torch.zeros(3))),
+        lambda: stepped_with(Writes(torch.zeros(3))),
         "'mine' is to be remembered as a Tensor, expected train.Remembered",
     ),
     (
-        lambda: stepped(peers=Writes(Remembered(torch.zeros(3, 2), (0, 1)))),
+        lambda: stepped_with(Writes(Remembered(torch.zeros(3, 2), (0, 1)))),
         "'mine' is to be remembered with the axes (0, 1) of clients and has shape (3, 2), expected 3 along each",
     ),
     (lambda: EM("scool_sbm", CLIENTS), "model is 'scool_sbm', expected a CooperationModel; load_model"),  # type: ignore[arg-type]
