@@ -9,10 +9,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl.errors import InputError
+from scool_ppl import CooperationModel
+from scool_ppl.errors import ClientError, InputError
 from scool_ppl.graph.candidates import Peers
+from scool_ppl.infer.priors.dirac import Dirac
 from scool_ppl.look.evidence import Evidence
 from scool_ppl.look.likelihoods import CrossLoss, Ignored, Reference
+from scool_ppl.mix.base import Alone
+from tests.helpers.small import (
+    clients,
+    close,
+    driver,
+    uniform,
+)
 
 CHANCE = math.log(10)
 ENTROPY = torch.tensor([0.3, 1.1, 2.0, 0.0, 1.7], dtype=torch.float64)
@@ -198,3 +207,42 @@ def test_numbers_that_are_not_positive_are_refused(options: dict[str, float]) ->
 def test_an_unknown_reference_is_refused_with_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'midpoint'"):
         CrossLoss(reference="midpoints")  # type: ignore[arg-type]
+
+
+def test_diverged_losses_do_not_move_the_reference_nor_the_other_pairs() -> None:
+    whose = clients(5)
+    em, state = driver(CooperationModel(Dirac(torch.zeros(5, 5)), CrossLoss(), Alone()), whose)
+    turn = em.round_start(state)
+    evidence, healthy, _ = em.look(turn, state.params)
+    broken = {name: value.clone() for name, value in state.params.items()}
+    worst = int(evidence.loss.mean(1).argmax())  # whose losses are not among anybody's lowest
+    broken["1.weight"][worst] = torch.nan
+    with pytest.raises(ClientError, match=f"client {worst}: its network's loss is not finite"):
+        em.look(turn, broken)
+    left, joint, _ = em.look(turn._replace(absent=(worst,)), broken)
+    assert healthy.table is not None
+    assert joint.table is not None
+    others = [i for i in range(5) if i != worst]
+    close(joint.table[others][:, others], healthy.table[others][:, others])
+    assert not left.peers.mask[worst].any()
+    assert not left.peers.mask[:, worst].any()
+    # One network that breaks on one client's data only is no fault, and no choice.
+    odd = Evidence.given(loss=evidence.loss.clone(), chance=1.1)
+    odd.loss[0, 1] = torch.nan
+    assert float(CrossLoss()(odd)[0, 1]) < -1e5
+
+
+def test_a_pair_that_is_not_looked_at_says_nothing() -> None:
+    """It has no loss, and must not count as one of 0: neither for itself nor for the reference."""
+    size = 4
+    looked = ~torch.eye(size, dtype=torch.bool)
+    looked[0, 1] = looked[1, 0] = False
+    some = Peers(~torch.eye(size, dtype=torch.bool), None, looked)
+    measured = torch.where(looked, 0.3 + uniform(size, size, seed=7), 0.0)
+    for symmetric in (True, False):
+        likelihood = CrossLoss(symmetric=symmetric)
+        found = likelihood(Evidence.given(loss=measured, loss_received=measured.T, peers=some, chance=1.1))
+        expected = likelihood(Evidence.given(loss=measured, loss_received=measured.T, peers=Peers(looked), chance=1.1))
+        assert torch.equal(found, expected)
+        assert found[0, 1] == found[1, 0] == 0
+        assert bool((found != 0)[looked].all())
