@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from scool_ppl import EM, CooperationModel, InputError, NaturalGradient, Schedule, SVIStep, load_model
 from scool_ppl.base.codec import Row
@@ -17,14 +19,17 @@ from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import load_federation
 from scool_ppl.em.state import EMInfo, EMState, Fit
 from scool_ppl.graph.candidates import Peers
+from scool_ppl.infer.estep.base import Posterior
 from scool_ppl.infer.priors.dirac import Dirac
 from scool_ppl.infer.priors.sbm import SBM
 from scool_ppl.look.likelihoods import CrossLoss, Ignored
 from scool_ppl.look.peers import Top
 from scool_ppl.mix.after import MixModels, MixUpdates
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Plan
+from scool_ppl.train.contract import AnyClients, Plan, Trained, Wrapper
+from scool_ppl.train.questions import Params, Question
 from scool_ppl.zoo.load import model_names
+from tests.helpers.models import made
 from tests.helpers.runs import timeless
 from tests.helpers.states import identical
 
@@ -341,3 +346,96 @@ def test_the_learned_graph_is_the_true_one_and_helps() -> None:
     assert torch.equal(learned.graph.dense() > 0.5, truth > 0.5)
     assert learned.history[-1]["graph"]["ari"] == 1
     assert learned.history[-1]["accuracy"]["mean"] > local.history[-1]["accuracy"]["mean"] + 0.02
+
+
+# Verbs.
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_looking_twice_gives_the_same(name: str) -> None:
+    """Verbs return what is to be remembered and write nowhere; so do training and its terms."""
+    run = made(name)
+    state, _ = run.step(run.init())
+    start = run.round_start(state)
+    kept, begun = copy.deepcopy(state), copy.deepcopy(start._replace(clients=None))  # type: ignore[arg-type]
+    (trained, terms), again = run.train(state, start), run.train(state, start)
+    assert identical(trained, again.trained)
+    assert identical(terms, again.memory)
+    one, other = (run.look(start, trained.params) for _ in range(2))
+    assert identical(one.evidence.peers, other.evidence.peers)
+    for need in run.model.needs:
+        shown = [look.evidence.shown(need) for look in (one, other)]
+        if need == "mixed_validation":
+            graph = one.evidence.peers.mask.double() / 2
+            shown = [ask(graph) for ask in shown]
+        assert identical(*shown), need
+    if one.joint.table is not None:
+        assert identical(one.joint.table, other.joint.table)
+    assert identical(one.memory, other.memory)
+    assert identical(state, kept)
+    assert identical(start._replace(clients=None), begun)  # type: ignore[arg-type]
+
+
+class Watched(Wrapper):
+    """Clients on a clock of their own: training takes 100 seconds, an answer 10; and who asked on how many threads."""
+
+    def __init__(self, clients: AnyClients) -> None:
+        super().__init__(clients)
+        self.now, self.trainings, self.threads = 0.0, 0, list[int]()
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def train(self, params: Params, optimizer_state: Params | None, plan: Plan, **terms: Any) -> Trained:
+        self.now, self.trainings = self.now + 100, self.trainings + 1
+        return super().train(params, optimizer_state, plan, **terms)
+
+    def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
+        self.now += 10
+        self.threads.append(torch.get_num_threads())
+        return super().answer(questions, seed=seed, round=round)
+
+
+ASKED_LATER = ("l2c", "meta_l2c")  # their likelihood is a function of the graph: clients are asked while it is inferred
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_seconds_are_those_of_the_verb_that_asks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every answer is counted as looking, also where inference asks for it; inference itself takes no time here."""
+    run = made(name)
+    watched = run.clients = Watched(run.clients)
+    monkeypatch.setattr("scool_ppl.em.em.time", watched)
+    state = run.init()
+    for _ in range(2):
+        trainings, before = watched.trainings, len(watched.threads)
+        state, info = run.step(state)
+        trainings, answers = watched.trainings - trainings, len(watched.threads) - before
+        assert info.seconds == {"train": 100 * trainings, "look": 10 * answers, "infer": 0, "mix": 0}
+        assert trainings == (2 if name == "ditto" else 1), "ditto trains a federated network beside everybody's own"
+        asks = {need for need in run.model.needs if isinstance(need, str)} - {"updates"}
+        assert answers > 1 if name in ASKED_LATER else answers == bool(asks)
+
+
+def test_clients_answer_on_all_threads_and_a_small_graph_is_inferred_on_one() -> None:
+    inferring: list[int] = []
+
+    def e_step(*arguments: Any) -> Posterior:
+        inferring.append(torch.get_num_threads())
+        posterior = run_e_step(*arguments)
+        inferring.append(torch.get_num_threads())
+        return posterior
+
+    run = made("l2c")
+    run_e_step = run.model.e_step
+    run.model = run.model._replace(e_step=e_step)
+    watched = run.clients = Watched(run.clients)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        run.step(run.init())
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert len(watched.threads) > 1
+    assert set(watched.threads) == {2}
+    assert inferring == [1, 1]
