@@ -31,6 +31,7 @@ from scool_ppl.train.questions import Params, Question
 from scool_ppl.zoo.load import model_names
 from tests.helpers.models import made
 from tests.helpers.runs import timeless
+from tests.helpers.small import brief
 from tests.helpers.states import identical
 
 TINY = "permuted:digits:clients=6,groups=2,train=20,test=40"
@@ -51,7 +52,7 @@ def clients(federation: Federation) -> Clients:
 
 def em(name: str, clients: Clients, seed: int = 0, schedule: Schedule = SHORT, **choices: Any) -> EM:
     model = load_model(name, clients.num_clients, federation=clients.federation, **choices)
-    return EM(model, clients, schedule, seed=seed)
+    return EM(brief(model), clients, schedule, seed=seed)
 
 
 def fitted(name: str, clients: Clients, rounds: int = 2, seed: int = 0, **choices: Any) -> Fit:
@@ -81,7 +82,7 @@ def test_two_seeds_differ(clients: Clients) -> None:
     assert timeless(one.history) != timeless(other.history)
 
 
-@pytest.mark.parametrize("e_step", [NaturalGradient(), SVIStep(steps=5)], ids=["natural", "svi"])
+@pytest.mark.parametrize("e_step", [NaturalGradient(2, blocks=2), SVIStep(steps=5)], ids=["natural", "svi"])
 @pytest.mark.parametrize("name", ["ring", "scool_sbm"])
 def test_interleaved_runs_equal_runs_alone(name: str, e_step: NaturalGradient | SVIStep, clients: Clients) -> None:
     model = load_model(name, 6)._replace(e_step=e_step)
@@ -341,7 +342,9 @@ def test_the_learned_graph_is_the_true_one_and_helps() -> None:
     federation = load_federation("permuted:digits:clients=6,groups=2,train=50,test=100")
     clients = Clients(federation, executor="stacked")
     schedule = Schedule(warmup_epochs=40, local_epochs=5)
-    local, learned = (em(name, clients, 0, schedule).fit(2, progress=False) for name in ("local", "scool_sbm"))
+    local, learned = (
+        EM(load_model(name, 6), clients, schedule).fit(2, progress=False) for name in ("local", "scool_sbm")
+    )
     truth = torch.as_tensor(federation.truth)
     assert torch.equal(learned.graph.dense() > 0.5, truth > 0.5)
     assert learned.history[-1]["graph"]["ari"] == 1
@@ -355,6 +358,7 @@ def test_the_learned_graph_is_the_true_one_and_helps() -> None:
 def test_looking_twice_gives_the_same(name: str) -> None:
     """Verbs return what is to be remembered and write nowhere; so do training and its terms."""
     run = made(name)
+    run.model = brief(run.model)
     state, _ = run.step(run.init())
     start = run.round_start(state)
     kept, begun = copy.deepcopy(state), copy.deepcopy(start._replace(clients=None))  # type: ignore[arg-type]
@@ -403,6 +407,7 @@ ASKED_LATER = ("l2c", "meta_l2c")  # their likelihood is a function of the graph
 def test_seconds_are_those_of_the_verb_that_asks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every answer is counted as looking, also where inference asks for it; inference itself takes no time here."""
     run = made(name)
+    run.model = brief(run.model)
     watched = run.clients = Watched(run.clients)
     monkeypatch.setattr("scool_ppl.em.em.time", watched)
     state = run.init()
