@@ -1,9 +1,10 @@
-"""CrossLoss against its formula, pair by pair, in plain floats."""
+"""Likelihoods against their formulas, pair by pair, in plain floats."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Collection
 
 import pytest
 import torch
@@ -13,15 +14,19 @@ from scool_ppl import CooperationModel
 from scool_ppl.errors import ClientError, InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.priors.dirac import Dirac
-from scool_ppl.look.evidence import Evidence
-from scool_ppl.look.likelihoods import CrossLoss, Ignored, Reference
-from scool_ppl.mix.base import Alone
-from tests.helpers.small import (
-    clients,
-    close,
-    driver,
-    uniform,
+from scool_ppl.look.evidence import Evidence, Need, RoundEvidence
+from scool_ppl.look.likelihoods import (
+    CrossLoss,
+    GradientAlignment,
+    Ignored,
+    MixedValidation,
+    ModelDistance,
+    ModelMixture,
+    Reference,
 )
+from scool_ppl.mix.base import Alone
+from scool_ppl.train.start import Memory, RoundStart
+from tests.helpers.small import clients, close, distance, driver, gradient, loss, networks, one, uniform
 
 CHANCE = math.log(10)
 ENTROPY = torch.tensor([0.3, 1.1, 2.0, 0.0, 1.7], dtype=torch.float64)
@@ -246,3 +251,98 @@ def test_a_pair_that_is_not_looked_at_says_nothing() -> None:
         assert torch.equal(found, expected)
         assert found[0, 1] == found[1, 0] == 0
         assert bool((found != 0)[looked].all())
+
+
+# Likelihoods of other methods.
+
+
+def both_ways(peers: Peers, matrix: Tensor, looked: Tensor | None = None) -> Evidence:
+    """Evidence of a round in which only some of the pairs are looked at."""
+    seen = peers._replace(looked=looked)
+    return Evidence.given(loss=peers.take(matrix), loss_received=peers.take(matrix.T), peers=seen)
+
+
+@every_peers
+def test_a_mixture_is_scored_by_what_senders_lose_on_the_receivers_data(peers: Peers) -> None:
+    found = ModelMixture(n_eff=3, temperature=2)(both_ways(peers, LOSS))
+    for i, pairs in looked_at(peers).items():
+        for m, j in pairs:
+            assert float(found[i, m]) == pytest.approx(-3 * float(LOSS[j, i]) / 2, abs=1e-12)
+    assert not bool(found[~peers.mask].any())
+
+
+def test_a_moving_average_counts_the_first_look_in_full_and_keeps_what_is_not_looked_at() -> None:
+    """Three rounds by hand: all look, then nobody at 1 or 3, then all; a pair that was never looked at stays unknown."""
+    likelihood, share = ModelMixture(n_eff=1, average=0.25), 0.25
+    mask = ~torch.eye(5, dtype=torch.bool)
+    some = mask.clone()
+    some[:, [1, 3]] = False
+    last: dict[tuple[int, int], float] = {}
+    memory: Memory = {}
+    for scale, (candidates, looked) in enumerate([(some, some), (mask, mask), (mask, some)], start=1):
+        evidence = both_ways(Peers(candidates), scale * LOSS, looked)
+        evidence.memory = memory
+        found = likelihood(evidence)
+        for i, j in candidates.nonzero().tolist():
+            if looked[i, j]:
+                new = -scale * float(LOSS[j, i])
+                last[i, j] = (1 - share) * last[i, j] + share * new if (i, j) in last else new
+            assert float(found[i, j]) == pytest.approx(last[i, j], abs=1e-12)
+        memory = likelihood.to_remember(evidence, found)
+        value, axes = memory["mixture"]
+        assert axes == (0, 1)
+        known = {(i, j): float(value[i, j]) for i, j in (~value.isnan()).nonzero().tolist()}
+        assert known == pytest.approx(last)
+
+
+def asked(needs: Collection[Need], peers: Peers) -> tuple[RoundEvidence, dict[str, Tensor]]:
+    """Evidence of five small clients, and their trained networks."""
+    whose = clients(5)
+    params, trained = networks(whose), networks(whose, seed=40)
+    begin = RoundStart(whose, params, {}, None, None, {}, False, epochs=1, steps=1, round=0, seed=0)
+    return RoundEvidence(begin, trained, peers, needs), trained
+
+
+@pytest.mark.parametrize("peers", [everybody(), table()], ids=["everybody", "table"])
+def test_distances_count_in_units_of_their_mean_square(peers: Peers) -> None:
+    likelihood = ModelDistance(kappa=3)
+    evidence, trained = asked(likelihood.needs, peers)
+    squares = {
+        (i, m): float(distance(one(trained, i), one(trained, j))) ** 2
+        for i, pairs in looked_at(peers).items()
+        for m, j in pairs
+    }
+    found, mean = likelihood(evidence), sum(squares.values()) / len(squares)
+    for pair, square in squares.items():
+        assert float(found[pair]) == pytest.approx(-3 / 2 * square / mean, abs=1e-10)
+    assert not bool(found[~peers.mask].any())
+
+
+def test_alignment_is_divided_by_the_temperature_and_nothing_where_nobody_looks() -> None:
+    looked = torch.zeros(5, 5, dtype=torch.bool)
+    looked[0, 1] = looked[1, 0] = looked[3, 4] = looked[4, 3] = True
+    evidence, trained = asked(GradientAlignment.needs, Peers.everybody(5)._replace(looked=looked))
+    found = GradientAlignment(temperature=0.5)(evidence)
+    assert torch.equal(found != 0, looked)
+    whose = clients(5)
+    for i, j in ((0, 1), (3, 4)):
+        middle = {name: (value[i] + value[j]) / 2 for name, value in trained.items()}
+        here, there = gradient(middle, whose, i), gradient(middle, whose, j)
+        product = sum(float((here[name] * there[name]).sum()) for name in here)
+        assert float(found[i, j]) == pytest.approx(product / 0.5, abs=1e-9)
+        assert float(found[j, i]) == pytest.approx(product / 0.5, abs=1e-9)
+
+
+def test_mixed_validation_is_the_log_likelihood_of_the_mixed_networks() -> None:
+    peers = table()
+    evidence, trained = asked(MixedValidation.needs, peers)
+    weights, whose = uniform(*peers.mask.shape, seed=3), clients(5)
+    before, total = networks(whose), 0.0
+    for i, pairs in looked_at(peers).items():
+        mixed = one(before, i)
+        for m, j in pairs:
+            mixed = {
+                name: value + weights[i, m] * (trained[name][j] - before[name][j]) for name, value in mixed.items()
+            }
+        total -= float(loss(mixed, whose, i, "validation"))
+    assert float(MixedValidation(n_eff=4)(evidence)(weights)) == pytest.approx(4 * total, abs=1e-9)
