@@ -1,4 +1,4 @@
-"""Faulty clients: a round in which clients fail is, for everybody else, the round in which they were absent."""
+"""Absence: a round in which clients fail is, for everybody else, the round in which they were absent."""
 
 from __future__ import annotations
 
