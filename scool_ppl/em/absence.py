@@ -16,7 +16,7 @@ from scool_ppl.infer.estep.base import Posterior
 from scool_ppl.infer.priors.base import GraphPrior
 from scool_ppl.look.evidence import Evidence
 from scool_ppl.train.questions import Params
-from scool_ppl.train.start import Remembered, RoundStart
+from scool_ppl.train.round_start import Remembered, RoundStart
 
 if TYPE_CHECKING:
     from scool_ppl.em.state import EMState

@@ -39,7 +39,7 @@ from scool_ppl.infer.priors.base import Joint
 from scool_ppl.look.evidence import RoundEvidence
 from scool_ppl.train.contract import AnyClients, Evaluation, Mixture, Trained
 from scool_ppl.train.questions import Params
-from scool_ppl.train.start import Memory, RoundStart
+from scool_ppl.train.round_start import Memory, RoundStart
 
 if TYPE_CHECKING:
     from scool_ppl.runs.folder import Run
@@ -108,7 +108,8 @@ class EM:
         self, model: CooperationModel, clients: AnyClients, schedule: Schedule | None = None, *, seed: int = 0
     ) -> None:
         check_kind("model", model, CooperationModel, "load_model(name, num_clients) makes one")
-        check_kind("clients", clients, AnyClients, "Clients(federation) makes them")
+        if not isinstance(clients, AnyClients):
+            raise InputError(f"clients is a {type(clients).__name__}, expected Clients; Clients(federation) makes them")
         check_kind("schedule", schedule or Schedule(), Schedule, "e.g. Schedule(local_epochs=5)")
         key(seed, "EM")  # refuses what is no seed
         if model.prior.num_clients != clients.num_clients:

@@ -19,7 +19,7 @@ from scool_ppl.look.evidence import RoundEvidence
 from scool_ppl.look.peers import JOINED
 from scool_ppl.train.executors.executor import who_started, with_started
 from scool_ppl.train.questions import PairLoss
-from scool_ppl.train.start import Memory, Remembered
+from scool_ppl.train.round_start import Memory, Remembered
 
 Values = dict[str, Tensor]
 Build = Callable[[Federation], CooperationModel]

@@ -15,7 +15,7 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.train.contract import Evaluation
 from scool_ppl.train.questions import Params
-from scool_ppl.train.start import Memory
+from scool_ppl.train.round_start import Memory
 
 
 class EMState(NamedTuple):

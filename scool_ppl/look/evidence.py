@@ -15,7 +15,7 @@ from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.faults import check_losses, check_table
 from scool_ppl.train.questions import Alignment, LabelEntropy, OwnLoss, PairLoss, Params, Question
-from scool_ppl.train.start import Memory, RoundStart
+from scool_ppl.train.round_start import Memory, RoundStart
 
 
 class Distance(NamedTuple):
@@ -69,12 +69,15 @@ class Evidence:
         peers: Peers | None = None,
         chance: float | None = None,
         label_entropy: Tensor | None = None,
+        updates: Params | None = None,
         includes_self: bool = False,
         seed: int = 0,
         round: int = 0,
     ) -> Evidence:
-        """Evidence with known losses: `loss` (K, M) of model i on the data of its m-th candidate j."""
-        return GivenEvidence(loss, loss_received, peers, chance, label_entropy, includes_self, seed, round)
+        """Evidence with known losses: `loss` (K, M) of model i on the data of its m-th candidate j; and other facts."""
+        facts = {"loss_received": loss_received, "label_entropy": label_entropy, "updates": updates, "chance": chance}
+        given = {name: fact for name, fact in facts.items() if fact is not None}
+        return GivenEvidence(loss, peers, given, includes_self, seed, round)
 
     def shown(self, need: Need) -> Any:
         """What was shown for a need; an InputError if nobody declared it."""
@@ -137,52 +140,41 @@ class Evidence:
 
 
 class GivenEvidence(Evidence):
-    """Evidence made by hand from known matrices."""
+    """Evidence made by hand from known losses and other facts, by the names of `Evidence`."""
 
     def __init__(
-        self,
-        loss: Tensor,
-        loss_received: Tensor | None,
-        peers: Peers | None,
-        chance: float | None,
-        label_entropy: Tensor | None,
-        includes_self: bool,
-        seed: int,
-        round: int,
+        self, loss: Tensor, peers: Peers | None, facts: Mapping[str, Any], includes_self: bool, seed: int, round: int
     ) -> None:
         check_kind("loss", loss, Tensor, "convert by torch.tensor")
         if loss.dim() != 2 or loss.shape[0] == 0 or not loss.is_floating_point():
             raise InputError(
                 f"loss is {loss.dtype} of shape {tuple(loss.shape)}, expected floating-point (clients, candidates)"
             )
-        peers = peers if peers is not None else Peers.everybody(loss.shape[0], includes_self)
+        peers = peers if peers is not None else Peers.everybody(len(loss), includes_self)
         super().__init__(peers, seed=seed, round=round)
         if loss.shape != peers.mask.shape:
             raise InputError(
                 f"loss has shape {tuple(loss.shape)}, expected {tuple(peers.mask.shape)}: "
                 "one row per receiving client and one column per candidate sender"
             )
-        if loss_received is not None and loss_received.shape != loss.shape:
+        self._shown.update({"loss": loss, **facts})
+        if "chance" in facts:
+            self._shown["chance"] = torch.as_tensor(facts["chance"], dtype=loss.dtype)
+        if peers.is_mutual:
+            self._shown.setdefault("loss_received", loss.T)
+        received, entropy = (self._shown.get(name) for name in ("loss_received", "label_entropy"))
+        if received is not None and received.shape != loss.shape:
             raise InputError(
-                f"loss_received has shape {tuple(loss_received.shape)}, expected {tuple(loss.shape)}, that of loss: "
+                f"loss_received has shape {tuple(received.shape)}, expected {tuple(loss.shape)}, that of loss: "
                 "the same pairs with the roles of model and data exchanged"
             )
-        self._shown["loss"] = loss
-        if loss_received is None and peers.is_mutual:
-            loss_received = loss.T
-        if loss_received is not None:
-            self._shown["loss_received"] = loss_received
-        if chance is not None:
-            self._shown["chance"] = torch.as_tensor(chance, dtype=loss.dtype)
-        if label_entropy is not None:
-            if label_entropy.shape != loss.shape[:1]:
-                raise InputError(f"label_entropy has shape {tuple(label_entropy.shape)}, expected ({len(loss)},)")
-            self._shown["label_entropy"] = label_entropy
+        if entropy is not None and entropy.shape != loss.shape[:1]:
+            raise InputError(f"label_entropy has shape {tuple(entropy.shape)}, expected ({len(loss)},)")
 
     def _missing(self, need: Need) -> str:
         return (
             f"this evidence was given without clients and has no {need}; pass loss_received= (needed for a table of peers "
-            "or a one-sided mask), chance= or label_entropy= to Evidence.given"
+            "or a one-sided mask), chance=, label_entropy= or updates= to Evidence.given"
         )
 
 

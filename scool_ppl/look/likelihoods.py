@@ -12,14 +12,14 @@ from torch import Tensor
 from scool_ppl.base.arguments import positive
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.look.evidence import Distance, Evidence, Need
-from scool_ppl.train.start import Memory, Remembered
+from scool_ppl.train.round_start import Memory, Remembered
 
 Reference = Literal["midpoint", "uniform", "marginal", "none"]
 
 HOPELESS = -1e6  # nats: no prior makes up for it, and bounds can still be computed with it
 
 
-def scored(log_lik: Tensor, mask: Tensor) -> Tensor:
+def for_pairs(log_lik: Tensor, mask: Tensor) -> Tensor:
     """log_lik of the pairs in the mask, 0 elsewhere; where a network has diverged, so low that nobody chooses it."""
     finite = log_lik.nan_to_num(HOPELESS, HOPELESS).clamp(min=HOPELESS)
     return torch.where(mask, finite, torch.zeros_like(finite))
@@ -84,7 +84,7 @@ class CrossLoss(Likelihood):
         if self.symmetric:
             loss = (loss + evidence.loss_received) / 2
             expected = (expected + reference.unsqueeze(1)) / 2
-        return scored(self.n_eff * (expected - loss) / self.temperature, peers.mask)
+        return for_pairs(self.n_eff * (expected - loss) / self.temperature, peers.mask)
 
     @property
     def needs(self) -> Collection[Need]:
@@ -138,7 +138,7 @@ class ModelMixture(Likelihood):
 
     def __call__(self, evidence: Evidence) -> Tensor:
         peers = evidence.peers
-        new = scored(-self.n_eff * evidence.loss_received.double() / self.temperature, peers.fresh.mask)
+        new = for_pairs(-self.n_eff * evidence.loss_received.double() / self.temperature, peers.fresh.mask)
         share = 1.0 if self.average is None else self.average
         last = peers.take(self._last(evidence))
         blended = torch.where(last.isnan(), new, (1 - share) * last + share * new)
@@ -173,7 +173,7 @@ class GradientAlignment(Likelihood):
             raise InputError(f"GradientAlignment has temperature={self.temperature}, expected a positive number")
 
     def __call__(self, evidence: Evidence) -> Tensor:
-        return scored(evidence.alignment / self.temperature, evidence.peers.fresh.mask)
+        return for_pairs(evidence.alignment / self.temperature, evidence.peers.fresh.mask)
 
 
 @dataclass(frozen=True)
@@ -209,4 +209,4 @@ class ModelDistance(Likelihood):
         mask = evidence.peers.mask
         known = squared[mask & squared.isfinite()]
         mean = known.mean().clamp(min=1e-12) if len(known) else torch.ones(())
-        return scored(-self.kappa / 2 * squared / mean, mask)
+        return for_pairs(-self.kappa / 2 * squared / mean, mask)

@@ -11,7 +11,7 @@ from torch import Tensor
 from scool_ppl.base.arguments import check_whole, finite, whole
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.start import Memory, Remembered, RoundStart
+from scool_ppl.train.round_start import Memory, Remembered, RoundStart
 
 JOINED = "joined"
 """Entry of the memory: the round, counted from 0, before which clients joined or left so that all are looked at anew."""

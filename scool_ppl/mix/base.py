@@ -11,7 +11,7 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.contract import Pull as Proximal
 from scool_ppl.train.contract import Shares
 from scool_ppl.train.questions import Params
-from scool_ppl.train.start import Memory, RoundStart
+from scool_ppl.train.round_start import Memory, RoundStart
 
 
 class Terms(NamedTuple):

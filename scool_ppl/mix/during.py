@@ -13,7 +13,7 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.mix.base import Mixing, Terms
 from scool_ppl.train.contract import Pull as Proximal
 from scool_ppl.train.contract import Shares
-from scool_ppl.train.start import RoundStart
+from scool_ppl.train.round_start import RoundStart
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from scool_ppl.train.contract import AnyClients, Evaluation, Mixture, Plan, Pull
 from scool_ppl.train.hostile import HostileClients
 from scool_ppl.train.networks import NETWORKS, network_for, network_of
 from scool_ppl.train.questions import Alignment, LabelEntropy, OwnLoss, PairLoss, Params, Question
-from scool_ppl.train.start import Memory, Remembered, RoundStart
+from scool_ppl.train.round_start import Memory, Remembered, RoundStart
 
 __all__ = [
     "NETWORKS",

@@ -18,11 +18,11 @@ from scool_ppl.data.reading import SPLITS
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Batches, Probe, drawn, labelled, padded, shared, shuffled
-from scool_ppl.train.bench import Bench
 from scool_ppl.train.contract import Evaluation, Facts, Mixture, Plan, Pull, Shares, Trained
 from scool_ppl.train.examine import examine
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer
+from scool_ppl.train.forward import Forward
 from scool_ppl.train.gradients import midpoint_alignment
 from scool_ppl.train.networks import network_of
 from scool_ppl.train.questions import Alignment, LabelEntropy, OwnLoss, PairLoss, Params, Question, check_whose
@@ -194,11 +194,11 @@ class Clients:
         case = (shape, self.inputs.dtype, self.device, self.optimizer)
         return params, self.inputs, self._placed(self.batches(Plan(epochs=0, steps=2))), case
 
-    def _bench(self, networks: Params) -> Bench:
+    def _forward(self, networks: Params) -> Forward:
         """What answers and evaluations are computed on; networks of all clients, which settles the executor."""
         self._check(networks)
         self._executors.choose(None, partial(self._trial, networks))
-        return Bench(self._executors.running, self._task, self.inputs, self._width)
+        return Forward(self._executors.running, self._task, self.inputs, self._width)
 
     @torch.no_grad()
     def evaluate(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
@@ -209,7 +209,7 @@ class Clients:
         index, mask = padded(self._members(split))
         targets, mask = labelled(self.federation, index).to(self.device), mask.to(self.device)
         totals = torch.zeros(3, self.num_clients, device=self.device)
-        for columns, outputs in self._bench(params).outputs(params, index, mixture):
+        for columns, outputs in self._forward(params).outputs(params, index, mixture):
             theirs = self._own.view(len(outputs), *(1,) * (outputs.dim() - 2), -1)
             own = outputs.masked_fill(~theirs, -torch.inf)
             labels = targets[:, columns]
@@ -222,7 +222,7 @@ class Clients:
     def predict(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> tuple[Tensor, Tensor]:
         """Outputs (K, n, ...) of every client's network, or mixture, on its own rows of a split, and mask (K, n)."""
         index, mask = padded(self._members(split))
-        found = [outputs for _, outputs in self._bench(params).outputs(params, index, mixture)]
+        found = [outputs for _, outputs in self._forward(params).outputs(params, index, mixture)]
         return torch.cat(found, 1).cpu(), mask
 
     def _members(self, split: str) -> tuple[Tensor, ...]:
@@ -251,14 +251,24 @@ class Clients:
         if isinstance(question, OwnLoss):
             return self.own_loss(question.networks, probes[question.split])
         if isinstance(question, Alignment):
-            bench = self._bench(question.networks)
-            return midpoint_alignment(bench, question.networks, question.peers, probes[question.split])
+            probe, (receivers, _, senders) = probes[question.split], question.peers.pairs()
+            self._check_probe(probe, torch.cat([receivers, senders]))
+            return midpoint_alignment(self._forward(question.networks), question.networks, question.peers, probe)
         targets = [self.federation.labels(client, rows) for client, rows in enumerate(self.federation.train)]
         return self._task.marginal(targets, next(self._module.parameters()).dtype)
 
+    def _check_probe(self, probe: Probe, asked: Tensor) -> None:
+        """Raises InputError where a client who is `asked` (n,) has nothing in the probe."""
+        empty = ~probe.mask.any(1).cpu()
+        if bool(empty[asked].any()):
+            names = ", ".join(self.names[i] for i in empty.nonzero().flatten().tolist())
+            raise InputError(
+                f"no images in the probe of: {names}; expected one at least; probe another split or mask them"
+            )
+
     def own_loss(self, networks: Params, probe: Probe) -> Tensor:
         """Mean loss of each client's network on its own row of a probe, (K,), differentiable in the networks."""
-        return self._bench(networks).own_loss(networks, probe)
+        return self._forward(networks).own_loss(networks, probe)
 
     @torch.no_grad()
     def pair_loss(self, networks: Params, peers: Peers, probe: Probe, whose: str = "receiver") -> Tensor:
@@ -269,16 +279,12 @@ class Clients:
         own = torch.arange(self.num_clients)[:, None].expand_as(peers.mask)
         senders = peers.columns().expand_as(peers.mask).to(own.device).where(peers.mask.cpu(), own)
         data = senders if whose == "receiver" else own
-        if bool((~probe.mask.any(1).cpu()[data] & peers.mask.cpu()).any()):
-            empty = ", ".join(self.names[i] for i in (~probe.mask.any(1)).nonzero().flatten().tolist())
-            raise InputError(
-                f"no images in the probe of: {empty}; expected one at least; probe another split or mask them"
-            )
-        bench = self._bench(networks)
+        self._check_probe(probe, data[peers.mask.cpu()])
+        forward = self._forward(networks)
         if peers.is_table:
-            losses = bench.column_losses(networks, senders, probe, whose)
+            losses = forward.column_losses(networks, senders, probe, whose)
         else:
-            losses = bench.all_losses(networks, probe)
+            losses = forward.all_losses(networks, probe)
             losses = losses if whose == "receiver" else losses.T
         return losses.to(peers.mask.device).where(peers.mask, 0)
 

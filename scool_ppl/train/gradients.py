@@ -7,13 +7,13 @@ from torch import Tensor
 
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Probe
-from scool_ppl.train.bench import Bench
+from scool_ppl.train.forward import Forward
 from scool_ppl.train.questions import Params
 
 PAIRS_AT_ONCE = 256
 
 
-def midpoint_alignment(bench: Bench, networks: Params, peers: Peers, probe: Probe) -> Tensor:
+def midpoint_alignment(forward: Forward, networks: Params, peers: Peers, probe: Probe) -> Tensor:
     """a_ij = <grad f_i(m_ij), grad f_j(m_ij)> at m_ij = (theta_i + theta_j) / 2, (K, M); 0 where masked.
 
     Symmetric, so every unordered pair is computed once; pairs go in chunks, so memory does not grow with their number.
@@ -21,14 +21,14 @@ def midpoint_alignment(bench: Bench, networks: Params, peers: Peers, probe: Prob
     receivers, columns, senders = peers.pairs()
     low, high = torch.minimum(receivers, senders), torch.maximum(receivers, senders)
     pairs, where = torch.stack([low, high], 1).unique(dim=0, return_inverse=True)
-    values = [_aligned(bench, networks, chunk, probe) for chunk in pairs.split(PAIRS_AT_ONCE) if len(chunk)]
+    values = [_aligned(forward, networks, chunk, probe) for chunk in pairs.split(PAIRS_AT_ONCE) if len(chunk)]
     table = torch.zeros(peers.mask.shape, dtype=torch.float64)
     if values:
         table[receivers, columns] = torch.cat(values).double().cpu()[where]
     return table
 
 
-def _aligned(bench: Bench, networks: Params, pairs: Tensor, probe: Probe) -> Tensor:
+def _aligned(forward: Forward, networks: Params, pairs: Tensor, probe: Probe) -> Tensor:
     """a of some pairs (P, 2) -> (P,)."""
     first, second = pairs.T
     middle = {name: ((value[first] + value[second]) / 2).detach().requires_grad_() for name, value in networks.items()}
@@ -37,7 +37,7 @@ def _aligned(bench: Bench, networks: Params, pairs: Tensor, probe: Probe) -> Ten
     for owner in (first, second):
         rows = Probe(probe.index[owner], probe.targets[owner], probe.mask[owner])
         with torch.enable_grad():
-            loss = bench.own_loss(middle, rows).sum()
+            loss = forward.own_loss(middle, rows).sum()
         gradients.append(torch.autograd.grad(loss, leaves))
     products = [(one * other).flatten(1).sum(1) for one, other in zip(*gradients, strict=True)]
     return torch.stack(products).sum(0)

@@ -28,7 +28,7 @@ from scool_ppl.infer.priors.sbm import SBM
 from scool_ppl.look.likelihoods import CrossLoss, Ignored, Likelihood, ModelMixture
 from scool_ppl.mix.after import MixModels, MixUpdates, normalised
 from scool_ppl.mix.base import Mixing
-from scool_ppl.train.start import RoundStart
+from scool_ppl.train.round_start import RoundStart
 from tests.helpers.priors import with_updates
 
 JUNK = [math.nan, 1e30, -math.inf]

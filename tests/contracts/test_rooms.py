@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+import scool_ppl
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scool_ppl"
@@ -18,6 +21,11 @@ ORDER = (
 MOST = 12
 UPWARD = {("em/em.py", "runs")}
 """The only calls to the right: EM.fit and EM.resume go to runs/fitting.py."""
+NAMES = {
+    *("EM", "Clients", "CooperationGraph", "CooperationModel", "Evidence", "Federation", "GraphPrior", "InputError"),
+    *("AutoMeanField", "BlockBernoulli", "MomentELBO", "NaturalGradient", "OneHot", "ProjectedGradient", "SVIStep"),
+    *("Schedule", "likelihoods", "load_federation", "load_model", "mixing", "peers", "priors"),
+}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE and path.name != "__init__.py")
 USERS = sorted(path for folder in ("models", "inference", "experiments") for path in (ROOT / folder).rglob("*.py"))
 
@@ -98,6 +106,20 @@ def test_every_module_has_its_test(path: Path) -> None:
         isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
         for node in ast.walk(ast.parse(mirror.read_text()))
     )
+
+
+def test_the_root_exports_the_names_that_users_know() -> None:
+    assert set(scool_ppl.__all__) == NAMES
+    assert all(hasattr(scool_ppl, name) for name in NAMES)
+
+
+def test_the_plan_of_the_house_names_every_room_and_no_file_that_is_not_there() -> None:
+    text = (PACKAGE / "README.md").read_text()
+    told = re.findall(r"^\| `([a-z]+)/?` \|", text, flags=re.MULTILINE)
+    assert tuple(told) == ORDER
+    paths = set(re.findall(r"`([a-z_]+/[a-z_/]+(?:\.py)?)`", text))
+    assert len(paths) > 10
+    assert [path for path in paths if not (PACKAGE / path).exists() and not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("path", USERS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -14,7 +14,7 @@ from scool_ppl.em.state import EMState
 from scool_ppl.infer.priors import SBM, Dirac
 from scool_ppl.look.likelihoods import Ignored
 from scool_ppl.mix.base import Mixing, Terms
-from scool_ppl.train.start import Remembered, RoundStart
+from scool_ppl.train.round_start import Remembered, RoundStart
 from tests.helpers.small import ONE_STEP, brief, clients, uniform
 
 K, LEAVER = 4, 1

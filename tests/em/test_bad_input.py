@@ -104,7 +104,7 @@ DRIVER: list[Case] = [
     (lambda: EM("scool_sbm", CLIENTS), "model is 'scool_sbm', expected a CooperationModel; load_model"),  # type: ignore[arg-type]
     (
         lambda: EM(load_model("local", 3), TINY),
-        "clients is a Federation, expected a AnyClients",
+        "clients is a Federation, expected Clients; Clients(federation) makes them",
     ),  # type: ignore[arg-type]
     (lambda: EM(load_model("local", 4), CLIENTS), "the model is for 4 clients, the federation has 3"),
     (lambda: EM(load_model("local", 3), CLIENTS, 5), "schedule is 5, expected a Schedule"),  # type: ignore[arg-type]

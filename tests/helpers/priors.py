@@ -101,7 +101,7 @@ def attention(num_clients: int, learn: bool = True, **options: Any) -> Attention
 
 
 def with_updates(evidence: Evidence, shown: dict[str, Tensor]) -> Evidence:
-    """The same evidence, and these updates, which `Evidence.given` does not take."""
+    """The same evidence, and these updates."""
     evidence._shown["updates"] = shown
     return evidence
 

@@ -21,7 +21,7 @@ from scool_ppl.look.likelihoods import CrossLoss
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Plan, Wrapper
 from scool_ppl.train.questions import Params, Question
-from scool_ppl.train.start import RoundStart
+from scool_ppl.train.round_start import RoundStart
 from tests.helpers import small
 
 TABLE = Peers(

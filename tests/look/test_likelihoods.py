@@ -25,7 +25,7 @@ from scool_ppl.look.likelihoods import (
     Reference,
 )
 from scool_ppl.mix.base import Alone
-from scool_ppl.train.start import Memory, RoundStart
+from scool_ppl.train.round_start import Memory, RoundStart
 from tests.helpers.small import clients, close, distance, driver, gradient, loss, networks, one, uniform
 
 CHANCE = math.log(10)

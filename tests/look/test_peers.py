@@ -15,7 +15,7 @@ from torch import Tensor
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.peers import JOINED, All, EpsilonGreedy, PeerPolicy, RandomPairs, Top
-from scool_ppl.train.start import Memory, Remembered, RoundStart
+from scool_ppl.train.round_start import Memory, Remembered, RoundStart
 from tests.helpers.refusals import Case, refused, refuses
 from tests.helpers.small import normal, uniform
 

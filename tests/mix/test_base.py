@@ -11,7 +11,7 @@ from scool_ppl.infer.priors.dirac import Dirac
 from scool_ppl.look.likelihoods import Ignored
 from scool_ppl.mix.base import Alone, Mixing, Terms
 from scool_ppl.train.contract import Plan
-from scool_ppl.train.start import Remembered, RoundStart
+from scool_ppl.train.round_start import Remembered, RoundStart
 from tests.helpers.small import ONE_STEP, clients, normal, uniform
 
 K = 4

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.batches import padded, shuffled
+from scool_ppl.train.batches import shuffled
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Plan
 from scool_ppl.train.networks import MLP
 from scool_ppl.train.questions import Params
-from tests.helpers.unequal import SGD, SIZES, assert_same, clients, distinct, federation
-
-
-def module_of(params: Params, client: int) -> nn.Module:
-    module = MLP(5, 3).double()
-    module.load_state_dict({name: value[client] for name, value in params.items()})
-    return module
-
-
-def own(data: Federation, client: int, index: Tensor) -> tuple[Tensor, Tensor]:
-    return data.inputs[index].double(), data.labels(client, index)
+from tests.helpers.tasks import federation as federation_of
+from tests.helpers.unequal import SGD, SIZES, assert_same, clients, distinct, federation, module_of, own
 
 
 @pytest.mark.parametrize("executor", ["stacked", "loop"])
@@ -57,37 +49,6 @@ def test_training_equals_a_loop_in_plain_pytorch(executor: str) -> None:
         last = losses[-math.ceil(size / 4) :]
         assert sum(n for _, n in last) == size
         assert trained.loss[client].item() == pytest.approx(sum(loss * n for loss, n in last) / size, abs=1e-10)
-
-
-def test_every_epoch_of_the_plan_is_a_fresh_shuffle_of_the_clients_images() -> None:
-    data = federation()
-    plan = shuffled(data, 4, epochs=2, steps=None, seed=0, round=0)
-    for client, members in enumerate(data.train):
-        index, real = plan.index[client], plan.weight[client] > 0
-        epochs = index[real].view(2, -1)
-        for epoch in epochs:
-            assert epoch.sort().values.equal(members.sort().values)
-        assert len(members) < 5 or not epochs[0].equal(epochs[1])
-        assert set(index.flatten().tolist()) == set(members.tolist())
-        assert plan.targets[client].equal(data.labels(client, index))
-        sums = plan.weight[client].sum(-1)
-        torch.testing.assert_close(sums, (sums > 0).double())
-
-
-def test_padding_repeats_a_rows_own_entry() -> None:
-    table, mask = padded([torch.tensor([4, 7]), torch.tensor([5]), torch.tensor([], dtype=torch.long)])
-    assert table.tolist() == [[4, 7], [5, 5], [0, 0]]
-    assert mask.tolist() == [[True, True], [True, False], [False, False]]
-
-
-@pytest.mark.parametrize("executor", ["stacked", "loop"])
-def test_steps_counts_batches_for_everybody(executor: str) -> None:
-    data = federation()
-    plan = shuffled(data, 4, epochs=1, steps=5, seed=0, round=0)
-    assert plan.active.shape == (4, 5)
-    assert plan.active.all()
-    one = clients(data, executor).train(clients(data).init(0), None, Plan(epochs=1, steps=1, seed=0, round=0))
-    assert one.loss.isfinite().all()
 
 
 def test_training_leaves_what_it_was_given_and_the_callers_settings_alone() -> None:
@@ -166,74 +127,54 @@ def test_evaluation_equals_a_plain_computation(executor: str) -> None:
     assert network.evaluate(params, "validation").score.isnan().all()
 
 
-def double_loop(network: Clients, params: Params) -> Tensor:
-    """loss[i, j] of model i on client j's probe."""
-    data, probe = network.federation, network.probe(0, 0)
-    losses = torch.zeros(4, 4, dtype=torch.float64)
-    for i in range(4):
-        for j in range(4):
-            x, y = own(data, j, probe.index[j][probe.mask[j]])
-            losses[i, j] = F.cross_entropy(module_of(params, i)(x), y).detach()
-    return losses
-
-
-@pytest.mark.parametrize("executor", ["stacked", "loop"])
 @pytest.mark.parametrize("at_once", [2**25, 1000])
-def test_cross_loss_equals_a_double_loop(executor: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scool_ppl.train.bench._ELEMENTS_AT_ONCE", at_once)
-    network = clients(federation(), executor, probe_size=10)
-    params, probe = distinct(network), network.probe(0, 0)
-    loss = double_loop(network, params)
-    everybody = Peers.everybody(4, includes_self=True)
-    torch.testing.assert_close(network.pair_loss(params, everybody, probe), loss)
-    torch.testing.assert_close(network.pair_loss(params, everybody, probe, whose="sender"), loss.T)
-    others = network.pair_loss(params, Peers.everybody(4), probe)
-    torch.testing.assert_close(others, loss.clone().fill_diagonal_(0))
-
-    table = Peers(torch.tensor([[1, 1], [1, 0], [1, 1], [0, 1]]).bool(), torch.tensor([[1, 3], [2, 0], [3, 0], [1, 2]]))
-    rows = torch.arange(4)[:, None]
-    expected = loss[rows, table.senders].where(table.mask, 0)
-    torch.testing.assert_close(network.pair_loss(params, table, probe), expected)
-    expected = loss[table.senders, rows].where(table.mask, 0)
-    torch.testing.assert_close(network.pair_loss(params, table, probe, whose="sender"), expected)
-
-
-@pytest.mark.parametrize("model", ["receiver", "sender"])
-def test_masked_pairs_are_never_computed(model: str) -> None:
-    network = clients(federation())
-    params, probe = distinct(network), network.probe(0, 0)
-    broken = {name: value.index_fill(0, torch.tensor([1]), torch.nan) for name, value in params.items()}
-    senders = torch.tensor([[2, 1], [0, 0], [3, 99], [2, 1]])
-    mask = torch.tensor([[True, False], [False, False], [True, False], [True, False]])
-    losses = network.pair_loss(broken, Peers(mask, senders), probe, whose=model)  # type: ignore[arg-type]
-    assert losses.isfinite().all()
-    assert losses[~mask].eq(0).all()
-    everybody = Peers.everybody(4)
-    everybody.mask[1], everybody.mask[:, 1] = False, False
-    assert network.pair_loss(broken, everybody, probe, whose=model).isfinite().all()  # type: ignore[arg-type]
-
-
-def test_an_empty_probe_is_refused_unless_masked() -> None:
-    network = clients(federation(empty_test=2))
-    params, probe, peers = network.init(0), network.probe(0, 0, "test"), Peers.everybody(4)
-    with pytest.raises(InputError, match="no images in the probe of: client 2"):
-        network.pair_loss(params, peers, probe)
-    peers.mask[:, 2] = False
-    assert network.pair_loss(params, peers, probe).isfinite().all()
-
-
-def test_a_probe_is_fixed_distinct_and_all_of_a_small_client() -> None:
+def test_predictions_are_the_outputs_on_a_clients_own_rows(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scool_ppl.train.forward._ELEMENTS_AT_ONCE", at_once)
     data = federation()
-    network = clients(data, probe_size=10)
-    probe = network.probe(0, 3)
-    assert probe.mask.sum(1).tolist() == [10, 1, 7, 10]
-    for client, members in enumerate(data.train):
-        chosen = probe.index[client][probe.mask[client]]
-        assert len(chosen.unique()) == len(chosen)
-        assert set(chosen.tolist()) <= set(members.tolist())
-        assert probe.targets[client].equal(data.labels(client, probe.index[client]))
-    assert network.probe(0, 3).index.equal(probe.index)
-    assert not network.probe(0, 4).index.equal(probe.index)
+    network = clients(data)
+    params = distinct(network)
+    found, mask = network.predict(params, "train")
+    assert mask.sum(1).tolist() == list(SIZES)
+    assert not found.requires_grad
+    for client, index in enumerate(data.train):
+        outputs = module_of(params, client)(own(data, client, index)[0])
+        torch.testing.assert_close(found[client][mask[client]], outputs.detach(), rtol=0, atol=1e-12)
+    # With all weight on somebody else it is that client's network that predicts.
+    weights = torch.eye(4).roll(1, dims=1)
+    mixed, _ = network.predict(params, "train", (weights, Peers.everybody(4)))
+    for client, index in enumerate(data.train):
+        outputs = module_of(params, (client + 1) % 4)(own(data, client, index)[0])
+        torch.testing.assert_close(mixed[client][mask[client]], outputs.log_softmax(-1).detach(), rtol=0, atol=1e-12)
+
+
+def test_clients_of_another_federation_have_its_data_and_the_same_networks() -> None:
+    data = federation()
+    here = clients(data)
+    there = here.for_federation(data.select([3, 1]))
+    params = distinct(here)
+    theirs = {name: value[[3, 1]] for name, value in params.items()}
+    torch.testing.assert_close(there.evaluate(theirs).loss, here.evaluate(params).loss[[3, 1]], rtol=0, atol=1e-12)
+    assert here.num_clients == 4
+    with pytest.raises(InputError, match=r"data are regression of 3 outputs.*make new Clients"):
+        here.for_federation(federation_of("vectors"))
+
+
+@pytest.mark.parametrize(
+    ("options", "fact"),
+    [
+        ({"batch_size": 5}, "batch size"),
+        ({"probe_size": 7}, "probe size"),
+        ({"optimizer": partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.02)}, "optimizer"),
+        ({"network": lambda: MLP(5, 3, (63,))}, "network"),
+        ({"dtype": torch.float32}, "network"),
+    ],
+)
+def test_facts_tell_other_clients_by_what_is_different(options: dict[str, Any], fact: str) -> None:
+    facts, others = clients(federation()).facts(), clients(federation(), **options).facts()
+    assert facts == clients(federation()).facts()
+    assert {name for name in facts if facts[name] != others[name]} == {fact}
+    fewer = clients(federation().select([0, 1, 2])).facts()
+    assert {name for name in facts if facts[name] != fewer[name]} == {"number of clients", "client", "data"}
 
 
 @pytest.mark.parametrize("executor", ["stacked", "loop", "auto"])
@@ -266,6 +207,12 @@ def test_bad_input_is_explained() -> None:
         clients(data, "stack")
     with pytest.raises(InputError, match="batch_size=0"):
         clients(data, batch_size=0)
+    with pytest.raises(InputError, match="device 'moon' cannot be used"):
+        clients(data, device="moon")
+    with pytest.raises(InputError, match="expected one of floating-point numbers"):
+        clients(data, dtype=torch.int64)
+    with pytest.raises(InputError, match="expected a function that makes one"):
+        clients(data, optimizer=SGD([torch.zeros(1, requires_grad=True)]))
     network = clients(data)
     with pytest.raises(InputError, match="did you mean 'validation'"):
         network.evaluate(network.init(0), "valid")

@@ -15,6 +15,7 @@ from scool_ppl import EM, Clients, InputError, Schedule, load_federation, load_m
 from scool_ppl.train.contract import Plan
 from scool_ppl.train.hostile import Attack, HostileClients, colluders_z
 from tests.helpers.faulty import Fault, FaultyClients
+from tests.helpers.small import brief
 
 K = 6
 FEDERATION = load_federation(f"permuted:digits:clients={K},groups=2,train=20,test=20", seed=3)
@@ -112,7 +113,7 @@ def test_flipped_labels_are_the_hostile_clients_own_in_all_parts() -> None:
 @pytest.mark.parametrize("attack", [*NETWORKS, "label-flip"])
 def test_it_runs_under_em_with_absences_and_membership(attack: Attack) -> None:
     clients = HostileClients(FaultyClients(plain(), Fault("nan loss", 1, 1)), attack, share=0.34)
-    build = lambda federation: load_model("scool_sbm", federation.num_clients, clip=1.0)  # noqa: E731
+    build = lambda federation: brief(load_model("scool_sbm", federation.num_clients, clip=1.0))  # noqa: E731
     em = EM(build(FEDERATION), clients, SCHEDULE, seed=0)
     state, _ = em.step(em.init(), absent=[clients.hostile_names[0]])
     place = clients.names.index(clients.hostile_names[0])
@@ -129,6 +130,30 @@ def test_it_runs_under_em_with_absences_and_membership(attack: Attack) -> None:
         assert torch.equal(fewer.clients.federation.labels(kept, rows), 9 - FEDERATION.labels(whole, rows))
     state, _ = fewer.step(state)
     assert all(bool(value.isfinite().all()) for value in state.params.values())
+
+
+def test_among_other_clients_the_same_are_hostile_and_newcomers_honest() -> None:
+    bad = hostile("scaled", hostile=("client 4", "client 1"))
+    moved = bad.for_federation(FEDERATION.select([4, 0, 3]))
+    assert moved.hostile_names == ("client 4",)
+    assert moved.honest.tolist() == [False, True, True]
+    assert bad.hostile_names == ("client 1", "client 4")
+    few = HostileClients(Clients(FEDERATION.select([4, 0]), dtype=torch.float64), "scaled", hostile=("client 4",))
+    assert few.for_federation(FEDERATION).hostile_names == ("client 4",)
+    assert few.for_federation(FEDERATION).honest.sum() == K - 1
+    assert few.for_federation(FEDERATION).facts()["behaviour of the clients"] == few.facts()["behaviour of the clients"]
+
+
+def test_colluders_hide_behind_the_honest_whose_networks_are_sound() -> None:
+    """An honest client whose training broke does not break the others; and who is absent sends nothing."""
+    inside = FaultyClients(plain(), Fault("inf update", 0, 0))
+    bad = HostileClients(inside, "collude", hostile=("client 4", "client 5"), strength=1.5)
+    start, plan = plain().init(0), Plan(absent=(5,))
+    good, sent = plain().train(start, None, plan), bad.train(start, None, plan)
+    for name, value in start.items():
+        every = (good.params[name] - value)[[1, 2, 3]]
+        torch.testing.assert_close(sent.params[name][4] - value[4], every.mean(0) - 1.5 * every.std(0, unbiased=False))
+        assert torch.equal(sent.params[name][5], value[5])
 
 
 def test_without_hostile_clients_nothing_changes() -> None:

@@ -1,4 +1,4 @@
-"""The reference networks: the papers' sizes, no batch statistics, and what a client's network must be."""
+"""The reference networks: the papers' sizes, no batch statistics, and how they are chosen."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from scool_ppl.errors import InputError
-from scool_ppl.train.examine import examine
-from scool_ppl.train.networks import CNN, MLP, NETWORKS, ResNet9, network_for
+from scool_ppl.train.networks import CNN, MLP, NETWORKS, Chars, ResNet9, network_for, network_of
+from tests.helpers.tasks import federation, integers
 
 
 def parameters(module: nn.Module) -> int:
@@ -64,25 +64,33 @@ def test_unknown_names_and_options_and_shapes_are_explained() -> None:
     assert set(NETWORKS) == {"linear", "mlp", "cnn", "resnet9", "chars"}
 
 
-def test_examine_reports_noise_and_the_widest_layer() -> None:
-    x = torch.zeros(2, 3)
-    quiet = examine(lambda: MLP(3, 2, hidden=(50,)), x, (2,))
-    assert quiet[1:] == (False, 50)
-    assert examine(lambda: nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), x, (2,))[1] is True
+def test_chars_never_look_ahead() -> None:
+    module = Chars(9, context=3).double()
+    tokens = integers(9, 2, 8)
+    before = module(tokens)
+    changed = tokens.clone()
+    changed[:, 5] = (changed[:, 5] + 1) % 9
+    after = module(changed)
+    torch.testing.assert_close(after[:, :5], before[:, :5])
+    assert ((after - before)[:, 5:].abs().amax((0, 2)) > 0).tolist() == [True, True, True]
+    assert before.shape == (2, 8, 9)
 
 
-def test_examine_refuses_what_cannot_be_a_clients_network() -> None:
-    x, image = torch.zeros(2, 3), torch.ones(2, 3, 4, 4)
-    with pytest.raises(InputError, match=r"'1' is a BatchNorm1d.*GroupNorm"):
-        examine(lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), x, (2,))
-    tracking = nn.InstanceNorm2d(3, track_running_stats=True)
-    with pytest.raises(InputError, match=r"running_mean.*changes in training"):
-        examine(lambda: nn.Sequential(tracking, nn.Flatten(), nn.Linear(48, 2)), image, (2,))
-    with pytest.raises(InputError, match=r"does not take the federation's inputs of shape \(3,\)"):
-        examine(lambda: MLP(4, 2), x, (2,))
-    with pytest.raises(InputError, match="one column per class"):
-        examine(lambda: MLP(3, 5), x, (2,))
-    with pytest.raises(InputError, match="no trainable parameters"):
-        examine(nn.Flatten, x, (3,))
-    with pytest.raises(InputError, match=r"expected what builds a torch.nn.Module"):
-        examine(lambda: torch.relu, x, (2,))  # type: ignore[arg-type,return-value]
+def test_networks_are_chosen_by_their_inputs_and_refuse_the_others() -> None:
+    assert isinstance(network_for((7,), 9, tokens=True)(), Chars)
+    assert [tuple(p.shape) for p in network_for((2, 3), 4, "linear")().parameters()] == [(4, 6), (4,)]
+    with pytest.raises(InputError, match="'mlp' got tokens"):
+        network_for((7,), 9, "mlp", tokens=True)
+    with pytest.raises(InputError, match="'chars' got numbers"):
+        network_for((7,), 9, "chars")
+    with pytest.raises(InputError, match="at least 1 token"):
+        network_for((7,), 9, tokens=True, context=0)()
+
+
+@pytest.mark.parametrize(("name", "kind", "width"), [("classes", MLP, 3), ("vectors", MLP, 3), ("text", Chars, None)])
+def test_a_federations_network_has_an_output_for_each_of_its_tasks(name: str, kind: type, width: int | None) -> None:
+    data = federation(name)
+    module = network_of(data)()
+    assert isinstance(module, kind)
+    assert module(data.inputs[:2]).shape[-1] == (width or int(data.targets.max()) + 1)
+    assert network_of(data)() is not module

@@ -20,8 +20,8 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.tasks.regression import Regression
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Plan
-from scool_ppl.train.networks import Chars, network_for
-from tests.helpers.tasks import clients, federation, integers, shifted
+from scool_ppl.train.networks import network_for
+from tests.helpers.tasks import clients, federation, shifted
 
 
 @pytest.mark.parametrize("name", ["sine", "vectors", "text"])
@@ -122,27 +122,7 @@ def test_tokens_stay_whole_numbers_whatever_the_networks_are() -> None:
     assert {value.dtype for value in Clients(federation("text")).init(0).values()} == {torch.float32}
 
 
-def test_chars_never_look_ahead() -> None:
-    module = Chars(9, context=3).double()
-    tokens = integers(9, 2, 8)
-    before = module(tokens)
-    changed = tokens.clone()
-    changed[:, 5] = (changed[:, 5] + 1) % 9
-    after = module(changed)
-    torch.testing.assert_close(after[:, :5], before[:, :5])
-    assert ((after - before)[:, 5:].abs().amax((0, 2)) > 0).tolist() == [True, True, True][: 8 - 5]
-    assert before.shape == (2, 8, 9)
-
-
-def test_networks_are_chosen_by_their_inputs_and_refuse_the_others() -> None:
-    assert isinstance(network_for((7,), 9, tokens=True)(), Chars)
-    assert [tuple(p.shape) for p in network_for((2, 3), 4, "linear")().parameters()] == [(4, 6), (4,)]
-    with pytest.raises(InputError, match="'mlp' got tokens"):
-        network_for((7,), 9, "mlp", tokens=True)
-    with pytest.raises(InputError, match="'chars' got numbers"):
-        network_for((7,), 9, "chars")
-    with pytest.raises(InputError, match="at least 1 token"):
-        network_for((7,), 9, tokens=True, context=0)()
+def test_a_network_with_other_outputs_than_the_tasks_is_refused() -> None:
     with pytest.raises(InputError, match=r"shape \(2, 2\) for 2 samples, expected \(2, 1\)"):
         Clients(federation("sine"), network_for((1,), 2))
 

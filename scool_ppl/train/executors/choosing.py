@@ -26,7 +26,7 @@ class Executors:
     """Both executors of a network, and the `name` of the one in use: "auto" until the faster has been found.
 
     A network that cannot be stacked runs in the loop. The two draw different noise, so a `random` network (dropout) is not
-    measured but stacked wherever that runs.
+    measured but stacked wherever that runs. `either` says that both are possible and neither was asked for.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Executors:
         self.loop = Loop(module, task, optimizer, random)
         self.requested = self.name = requested
         refusal = self.stacked.refusal(example) if requested != "loop" else None
+        self.either = requested == "auto" and not refusal
         if refusal and requested == "stacked":
             raise InputError(f"executor='stacked' cannot be used: {refusal}; use executor='loop' or 'auto'")
         if refusal:
@@ -52,12 +53,14 @@ class Executors:
         return self.stacked if self.name == "stacked" else self.loop
 
     def use(self, name: str) -> None:
-        """Use this one instead of measuring; if another was asked for, it stays, with a warning."""
+        """Use this one instead of measuring; if another was asked for, or is the only one, it stays, with a warning."""
         if name not in EXECUTORS:
             raise unknown("executor", name, EXECUTORS)
-        if self.requested == "auto":
-            self.name = self.name if name == "auto" else name
-        elif name != self.name:
+        if name in ("auto", self.name):
+            return
+        if self.either:
+            self.name = name
+        else:
             warnings.warn(
                 f"the run used the executor '{name}', these clients use '{self.name}': the last bits may differ",
                 stacklevel=2,

@@ -1,4 +1,4 @@
-"""How K clients are run: all at once as stacked tensors, or one by one on worker threads; the results are the same."""
+"""All clients at once: one vmapped forward, one backward and one optimiser on stacks of their parameters."""
 
 from __future__ import annotations
 

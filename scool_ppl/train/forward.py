@@ -1,4 +1,4 @@
-"""The bench: networks at work on the data of clients in this process, in pieces that fit into memory."""
+"""Forward passes: networks at work on the data of clients in this process, in pieces that fit into memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ELEMENTS_AT_ONCE = 2**25  # of the widest layer in one forward pass: some hundr
 
 
 @dataclass(frozen=True)
-class Bench:
+class Forward:
     """An executor and the inputs that it runs on; `width`: elements of the networks' widest layer for one input."""
 
     executor: Executor

@@ -1,0 +1,103 @@
+"""The questions of a round: what clients answer to each is what is written at it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from scool_ppl.errors import InputError
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.train.batches import Probe
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.questions import LabelEntropy, OwnLoss, PairLoss, Params, check_whose
+from tests.helpers.small import clients, close, loss, networks, one
+
+K = 4
+TABLE = Peers(
+    torch.tensor([[True, True], [True, False], [True, True], [True, True]]),
+    torch.tensor([[1, 3], [2, 0], [3, 0], [1, 2]]),
+)
+SPLITS = ("train", "validation", "test")
+
+
+@pytest.fixture(scope="module")
+def whose() -> Clients:
+    """All images of a client are in its probe."""
+    return clients(K)
+
+
+@pytest.fixture(scope="module")
+def params(whose: Clients) -> Params:
+    return networks(whose)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("peers", [Peers.everybody(K), TABLE], ids=["everybody", "table"])
+def test_a_pairs_loss_is_of_the_receivers_or_of_the_senders_network(
+    whose: Clients, params: Params, peers: Peers, split: str
+) -> None:
+    questions = {side: PairLoss(params, peers, side, split) for side in ("receiver", "sender")}  # type: ignore[arg-type]
+    found = whose.answer(questions, seed=0, round=0)
+    senders = peers.columns().expand_as(peers.mask)
+    for i, m in peers.mask.nonzero().tolist():
+        j = int(senders[i, m])
+        close(found["receiver"][i, m], loss(one(params, i), whose, j, split))
+        close(found["sender"][i, m], loss(one(params, j), whose, i, split))
+    assert all(value.shape == peers.mask.shape and value[~peers.mask].eq(0).all() for value in found.values())
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_clients_own_loss_is_of_its_own_data_and_can_be_derived(whose: Clients, params: Params, split: str) -> None:
+    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
+    found = whose.answer({"own": OwnLoss(leaves, split)}, seed=0, round=0)["own"]
+    for i in range(K):
+        close(found[i], loss(one(params, i), whose, i, split))
+    (slope,) = torch.autograd.grad(found[1], [leaves["3.bias"]])
+    assert slope[1].ne(0).any()
+    assert slope[[0, 2, 3]].eq(0).all()
+
+
+def test_the_entropy_of_labels_is_of_the_training_labels(whose: Clients) -> None:
+    found = whose.answer({"entropy": LabelEntropy()}, seed=0, round=0)["entropy"]
+    share = whose.federation.label_counts("train").double()
+    share = share / share.sum(1, keepdim=True)
+    expected = -(share * share.clamp(min=1e-300).log()).sum(1)
+    close(found, expected)
+    assert len(expected.round(decimals=6).unique()) > 1
+
+
+def test_all_questions_of_a_round_are_answered_on_the_same_probes(
+    whose: Clients, params: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = clients(K, probe_size=3)
+    drawn: list[str] = []
+    probe = few.probe
+
+    def counted(seed: int, round: int, split: str = "train") -> Probe:
+        drawn.append(split)
+        return probe(seed, round, split)
+
+    monkeypatch.setattr(few, "probe", counted)
+    itself = Peers.everybody(K, includes_self=True)
+    questions: dict[str, Any] = {
+        "own": OwnLoss(params),
+        "pairs": PairLoss(params, itself),
+        "test": OwnLoss(params, "test"),
+    }
+    found = few.answer(questions, seed=0, round=5)
+    assert drawn == ["test", "train"]
+    close(found["pairs"].diagonal(), found["own"])
+    assert torch.equal(few.answer(questions, seed=0, round=5)["own"], found["own"])
+    assert not torch.equal(few.answer(questions, seed=0, round=6)["own"], found["own"])
+    assert not torch.equal(found["own"], whose.answer({"own": OwnLoss(params)}, seed=0, round=5)["own"])
+    assert few.answer({}, seed=0, round=5) == {}
+
+
+@pytest.mark.parametrize("whose_loss", ["send", "", "receivers"])
+def test_whose_loss_it_is_must_be_said(whose_loss: str) -> None:
+    with pytest.raises(InputError, match="known: receiver, sender"):
+        check_whose(whose_loss)
+    check_whose("receiver")
+    check_whose("sender")
