@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from scool_ppl.base.codec import Tensors
+from torch import Tensor
+
+from scool_ppl.base.codec import Tensors, decode
 from scool_ppl.errors import InputError
 from scool_ppl.runs.identity import TOLD
 
@@ -24,7 +26,11 @@ def upgraded(data: Any, tensors: Tensors, written: int) -> Any:
     if not isinstance(state, dict) or not isinstance(facts, dict) or not isinstance(state.get("memory"), dict):
         raise InputError("it has no state, memory and facts, which a checkpoint of format 1 has")
     state = {"initial" if name == "start" else name: value for name, value in state.items()}
-    state["memory"] = dict(_remembered(name, value, state, tensors) for name, value in state["memory"].items())
+    networks = decode(dict[str, Tensor], state.get("params"), tensors, "data/state/params")
+    if not networks:
+        raise InputError("data/state/params is empty, expected the parameters of networks")
+    clients = len(next(iter(networks.values())))
+    state["memory"] = dict(_remembered(name, value, clients, tensors) for name, value in state["memory"].items())
     told = {name: _settings(value) if name in TOLD else value for name, value in facts.items()}
     behaviour = told.get("behaviour of the clients")
     if isinstance(behaviour, list) and behaviour != ["as asked"]:
@@ -35,13 +41,12 @@ def upgraded(data: Any, tensors: Tensors, written: int) -> Any:
     return {**data, "state": state, "facts": told, "trained": trained, "partial": True}
 
 
-def _remembered(name: str, value: Any, state: dict[str, Any], tensors: Tensors) -> tuple[str, Any]:
+def _remembered(name: str, value: Any, clients: int, tensors: Tensors) -> tuple[str, Any]:
     """An entry of the memory with its axes: those of as many as there are clients, unless it was named global/."""
     if name.startswith("global/"):
         return "joined" if name == "global/joined" else name, {"value": value, "axes": []}
-    sizes = [len(tensors[each["tensor"]]) for each in state["params"].values()]
-    shape = tensors[value["tensor"]].shape[:2]
-    return name, {"value": value, "axes": [axis for axis, length in enumerate(shape) if length == sizes[0]]}
+    shape = decode(Tensor, value, tensors, f"data/state/memory/{name}").shape[:2]
+    return name, {"value": value, "axes": [axis for axis, length in enumerate(shape) if length == clients]}
 
 
 def _settings(told: Any) -> Any:

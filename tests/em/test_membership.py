@@ -88,10 +88,10 @@ def test_a_join_and_a_leave_of_the_same_client_change_nothing(model: str) -> Non
     ran(more, joined, rounds=1)
     back, again = more.leave(joined, ["client 5"], builder(model))
     assert back.clients.names == NAMES
-    same(again, em_awake(em, state))
+    same(again, with_edges_restored(em, state))
 
 
-def em_awake(em: EM, state: EMState) -> EMState:
+def with_edges_restored(em: EM, state: EMState) -> EMState:
     """The state with the graph as the next round sees it."""
     turn = em.round_start(state)
     return state._replace(peers=turn.peers, moments=state.moments | {"Y": turn.weights}, memory=dict(turn.memory))
@@ -229,7 +229,7 @@ def test_a_table_that_would_leave_somebody_alone_is_opened() -> None:
     ran(fewer, left)
 
 
-def test_seated_puts_every_entry_where_its_client_is() -> None:
+def test_entries_are_carried_to_where_their_client_is() -> None:
     old, fresh = torch.arange(9.0).view(3, 3), torch.full((4, 4), -1.0)
     where = [2, -1, 0, 1]
     found = carried_over(old, fresh, (0, 1), torch.tensor(where))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -29,3 +32,38 @@ def same(one: EMState, other: EMState) -> None:
     assert left.keys() == right.keys()
     for name, value in left.items():
         assert torch.equal(value.nan_to_num(-9.0), right[name].nan_to_num(-9.0)), name
+
+
+def same_bits(found: EMState, expected: EMState) -> None:
+    """The same names in the same order, dtypes, shapes and bits, and the same round and seed."""
+    ours, theirs = flattened(found), flattened(expected)
+    assert list(ours) == list(theirs)
+    for path, value in theirs.items():
+        assert ours[path].dtype == value.dtype
+        assert ours[path].shape == value.shape
+        bits = [x.contiguous().flatten().view(torch.uint8) for x in (ours[path], value)]
+        assert torch.equal(*bits), path
+    assert (found.round, found.seed) == (expected.round, expected.seed)
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every tensor, number and axis in dictionaries and named tuples, by path."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from leaves(part, f"{path}/{name}")
+    elif hasattr(value, "_asdict"):
+        yield from leaves(value._asdict(), path)
+    else:
+        yield path, value
+
+
+def identical(one: Any, other: Any) -> bool:
+    """Equal in every leaf, NaN being equal to NaN."""
+    here, there = dict(leaves(one)), dict(leaves(other))
+    return here.keys() == there.keys() and all(_equal(value, there[path]) for path, value in here.items())
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return bool(one == other)
+    return one.dtype == other.dtype and one.shape == other.shape and bool(one.isclose(other, 0, 0, True).all())

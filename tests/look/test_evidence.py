@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -15,12 +16,13 @@ from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import load_federation
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.look.evidence import Distance, Evidence, Need, RoundEvidence
+from scool_ppl.look.evidence import NEEDS, Distance, Evidence, Need, RoundEvidence
 from scool_ppl.look.likelihoods import CrossLoss
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Plan, Wrapper
 from scool_ppl.train.questions import Params, Question
 from scool_ppl.train.round_start import RoundStart
+from tests.helpers import small
 
 TABLE = Peers(
     torch.tensor([[True, True], [True, False], [True, True], [False, False], [True, True], [True, True]]),
@@ -213,3 +215,136 @@ def test_given_evidence_says_what_it_misses(peers: Peers) -> None:
     evidence = Evidence.given(loss=torch.ones(6, 6))
     with pytest.raises(InputError, match="label_entropy="):
         CrossLoss(reference="marginal")(evidence)
+
+
+GIVEN = ("loss", "loss_received", "chance", "label_entropy")
+
+
+def test_given_evidence_offers_what_that_of_a_round_offers(clients: Clients, trained: Params) -> None:
+    """A prior that runs by hand runs on clients: the same names, and the same numbers under them."""
+    real = found(clients, trained, TABLE)
+    given = Evidence.given(
+        loss=real.loss,
+        loss_received=real.loss_received,
+        peers=TABLE,
+        chance=float(real.chance),
+        label_entropy=real.label_entropy,
+        round=2,
+    )
+    public = [{name for name in dir(each) if not name.startswith("_")} for each in (given, real)]
+    assert public[0] - public[1] == set()
+    assert public[1] - public[0] == {"clients", "before", "trained"}, "of which given evidence has none"
+    for name in ("num_clients", "seed", "round", "memory"):
+        assert getattr(given, name) == getattr(real, name)
+    assert torch.equal(given.present, real.present)
+    assert torch.equal(given.planned.mask, real.planned.mask)
+    for name in GIVEN:
+        torch.testing.assert_close(getattr(given, name), getattr(real, name), rtol=0, atol=0)
+    for reference in ("midpoint", "marginal"):
+        likelihood = CrossLoss(reference=reference)
+        torch.testing.assert_close(likelihood(given), likelihood(real), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("need", NEEDS)
+def test_every_need_has_its_property_and_given_evidence_says_how_to_give_it(need: str) -> None:
+    evidence = Evidence.given(loss=torch.ones(6, 2), peers=TABLE)
+    if need == "loss":
+        assert torch.equal(evidence.loss, torch.ones(6, 2))
+        return
+    with pytest.raises(InputError, match=f"given without clients and has no {need}; pass"):
+        evidence.mixed_validation(torch.ones(6, 2)) if need == "mixed_validation" else getattr(evidence, need)
+
+
+# Evidence that is a function of the graph.
+
+
+class Entered:
+    """Counts how often clients may be asked, and how deep that is at the moment."""
+
+    def __init__(self) -> None:
+        self.times, self.inside = 0, 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        self.times, self.inside = self.times + 1, self.inside + 1
+        yield
+        self.inside -= 1
+
+
+class OnlyInside(Wrapper):
+    """Clients that answer only while they may be asked."""
+
+    def __init__(self, clients: AnyClients, entered: Entered) -> None:
+        super().__init__(clients)
+        self.entered = entered
+
+    def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
+        assert self.entered.inside == 1
+        return super().answer(questions, seed=seed, round=round)
+
+
+FOUR = small.clients(4)
+CHOSEN = Peers(
+    torch.tensor([[True, True], [True, False], [True, True], [True, True]]),
+    torch.tensor([[1, 3], [0, 2], [1, 0], [2, 1]]),
+)
+
+
+def later(peers: Peers, absent: tuple[int, ...] = ()) -> tuple[Evidence, Entered]:
+    """Evidence of four clients who are asked once the graph is known."""
+    entered = Entered()
+    params = small.networks(FOUR)
+    begin = RoundStart(
+        OnlyInside(FOUR, entered), params, {}, None, None, {}, False, epochs=1, steps=1, round=0, seed=0, absent=absent
+    )
+    trained = {name: value + 0.5 * small.normal(*value.shape, seed=len(name)) for name, value in params.items()}
+    return RoundEvidence(begin, trained, peers, ["mixed_validation"], entered), entered
+
+
+@pytest.mark.parametrize("peers", [Peers.everybody(4), CHOSEN], ids=["everybody", "table"])
+def test_mixed_validation_has_the_gradient_of_finite_differences(peers: Peers) -> None:
+    """Of a sum over clients of which each counts differently; value and gradient are computed where clients are asked."""
+    evidence, entered = later(peers)
+    weight, step = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64), 1e-5
+    graph = small.uniform(*peers.mask.shape, seed=3)
+    leaf = graph.clone().requires_grad_()
+    value = evidence.mixed_validation(leaf)
+    assert entered.times == 1
+    (weight * value).sum().backward()
+    assert entered.times == 2, "once for the value and once for its gradient"
+    assert leaf.grad is not None
+    torch.testing.assert_close(value.detach(), evidence.mixed_validation(graph), rtol=0, atol=0)
+    assert not evidence.mixed_validation(graph).requires_grad
+    for i, m in torch.ones(graph.shape).nonzero().tolist():
+        shift = torch.zeros_like(graph)
+        shift[i, m] = step
+        up, down = ((weight * evidence.mixed_validation(graph + sign * shift)).sum() for sign in (1, -1))
+        assert float(leaf.grad[i, m]) == pytest.approx(float((up - down) / (2 * step)), abs=1e-7)
+    assert bool((leaf.grad != 0)[peers.mask].all())
+    assert not bool(leaf.grad[~peers.mask].any())
+    assert entered.inside == 0
+
+
+def test_the_absent_have_no_validation_loss_and_nobody_mixes_their_networks() -> None:
+    evidence, _ = later(Peers.everybody(4), absent=(2,))
+    leaf = small.uniform(4, 4, seed=3).requires_grad_()
+    value = evidence.mixed_validation(leaf)
+    value.sum().backward()
+    assert (value != 0).tolist() == [True, True, False, True]
+    assert leaf.grad is not None
+    assert not bool(leaf.grad[2].any())
+    assert not bool(leaf.grad[:, 2].any())
+
+
+@pytest.mark.parametrize("norm", [1.0, 2.0])
+@pytest.mark.parametrize("after", [False, True])
+def test_distances_are_those_of_whole_networks(norm: float, after: bool) -> None:
+    params = small.networks(FOUR)
+    trained = {name: value + 0.5 * small.normal(*value.shape, seed=len(name)) for name, value in params.items()}
+    begin = RoundStart(FOUR, params, {}, None, None, {}, False, epochs=1, steps=1, round=0, seed=0)
+    evidence = RoundEvidence(begin, trained, CHOSEN, [Distance(norm, after)])
+    distance = evidence.distance(norm, trained=after)
+    for i, m in CHOSEN.mask.nonzero().tolist():
+        j = int(CHOSEN.columns()[i, m])
+        own = small.one(trained if after else params, i)
+        small.close(distance[i, m], small.distance(small.one(trained, j), own, norm))

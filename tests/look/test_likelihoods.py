@@ -1,18 +1,32 @@
-"""CrossLoss against its formula, pair by pair, in plain floats."""
+"""Likelihoods against their formulas, pair by pair, in plain floats."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Collection
 
 import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl.errors import InputError
+from scool_ppl import CooperationModel
+from scool_ppl.errors import ClientError, InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.look.evidence import Evidence
-from scool_ppl.look.likelihoods import CrossLoss, Ignored, Reference
+from scool_ppl.infer.priors.dirac import Dirac
+from scool_ppl.look.evidence import Evidence, Need, RoundEvidence
+from scool_ppl.look.likelihoods import (
+    CrossLoss,
+    GradientAlignment,
+    Ignored,
+    MixedValidation,
+    ModelDistance,
+    ModelMixture,
+    Reference,
+)
+from scool_ppl.mix.base import Alone
+from scool_ppl.train.round_start import Memory, RoundStart
+from tests.helpers.small import clients, close, distance, driver, gradient, loss, networks, one, uniform
 
 CHANCE = math.log(10)
 ENTROPY = torch.tensor([0.3, 1.1, 2.0, 0.0, 1.7], dtype=torch.float64)
@@ -198,3 +212,137 @@ def test_numbers_that_are_not_positive_are_refused(options: dict[str, float]) ->
 def test_an_unknown_reference_is_refused_with_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'midpoint'"):
         CrossLoss(reference="midpoints")  # type: ignore[arg-type]
+
+
+def test_diverged_losses_do_not_move_the_reference_nor_the_other_pairs() -> None:
+    whose = clients(5)
+    em, state = driver(CooperationModel(Dirac(torch.zeros(5, 5)), CrossLoss(), Alone()), whose)
+    turn = em.round_start(state)
+    evidence, healthy, _ = em.look(turn, state.params)
+    broken = {name: value.clone() for name, value in state.params.items()}
+    worst = int(evidence.loss.mean(1).argmax())  # whose losses are not among anybody's lowest
+    broken["1.weight"][worst] = torch.nan
+    with pytest.raises(ClientError, match=f"client {worst}: its network's loss is not finite"):
+        em.look(turn, broken)
+    left, joint, _ = em.look(turn._replace(absent=(worst,)), broken)
+    assert healthy.table is not None
+    assert joint.table is not None
+    others = [i for i in range(5) if i != worst]
+    close(joint.table[others][:, others], healthy.table[others][:, others])
+    assert not left.peers.mask[worst].any()
+    assert not left.peers.mask[:, worst].any()
+    # One network that breaks on one client's data only is no fault, and no choice.
+    odd = Evidence.given(loss=evidence.loss.clone(), chance=1.1)
+    odd.loss[0, 1] = torch.nan
+    assert float(CrossLoss()(odd)[0, 1]) < -1e5
+
+
+def test_a_pair_that_is_not_looked_at_says_nothing() -> None:
+    """It has no loss, and must not count as one of 0: neither for itself nor for the reference."""
+    size = 4
+    looked = ~torch.eye(size, dtype=torch.bool)
+    looked[0, 1] = looked[1, 0] = False
+    some = Peers(~torch.eye(size, dtype=torch.bool), None, looked)
+    measured = torch.where(looked, 0.3 + uniform(size, size, seed=7), 0.0)
+    for symmetric in (True, False):
+        likelihood = CrossLoss(symmetric=symmetric)
+        found = likelihood(Evidence.given(loss=measured, loss_received=measured.T, peers=some, chance=1.1))
+        expected = likelihood(Evidence.given(loss=measured, loss_received=measured.T, peers=Peers(looked), chance=1.1))
+        assert torch.equal(found, expected)
+        assert found[0, 1] == found[1, 0] == 0
+        assert bool((found != 0)[looked].all())
+
+
+# Likelihoods of other methods.
+
+
+def both_ways(peers: Peers, matrix: Tensor, looked: Tensor | None = None) -> Evidence:
+    """Evidence of a round in which only some of the pairs are looked at."""
+    seen = peers._replace(looked=looked)
+    return Evidence.given(loss=peers.take(matrix), loss_received=peers.take(matrix.T), peers=seen)
+
+
+@every_peers
+def test_a_mixture_is_scored_by_what_senders_lose_on_the_receivers_data(peers: Peers) -> None:
+    found = ModelMixture(n_eff=3, temperature=2)(both_ways(peers, LOSS))
+    for i, pairs in looked_at(peers).items():
+        for m, j in pairs:
+            assert float(found[i, m]) == pytest.approx(-3 * float(LOSS[j, i]) / 2, abs=1e-12)
+    assert not bool(found[~peers.mask].any())
+
+
+def test_a_moving_average_counts_the_first_look_in_full_and_keeps_what_is_not_looked_at() -> None:
+    """Three rounds by hand: all look, then nobody at 1 or 3, then all; a pair that was never looked at stays unknown."""
+    likelihood, share = ModelMixture(n_eff=1, average=0.25), 0.25
+    mask = ~torch.eye(5, dtype=torch.bool)
+    some = mask.clone()
+    some[:, [1, 3]] = False
+    last: dict[tuple[int, int], float] = {}
+    memory: Memory = {}
+    for scale, (candidates, looked) in enumerate([(some, some), (mask, mask), (mask, some)], start=1):
+        evidence = both_ways(Peers(candidates), scale * LOSS, looked)
+        evidence.memory = memory
+        found = likelihood(evidence)
+        for i, j in candidates.nonzero().tolist():
+            if looked[i, j]:
+                new = -scale * float(LOSS[j, i])
+                last[i, j] = (1 - share) * last[i, j] + share * new if (i, j) in last else new
+            assert float(found[i, j]) == pytest.approx(last[i, j], abs=1e-12)
+        memory = likelihood.to_remember(evidence, found)
+        value, axes = memory["mixture"]
+        assert axes == (0, 1)
+        known = {(i, j): float(value[i, j]) for i, j in (~value.isnan()).nonzero().tolist()}
+        assert known == pytest.approx(last)
+
+
+def asked(needs: Collection[Need], peers: Peers) -> tuple[RoundEvidence, dict[str, Tensor]]:
+    """Evidence of five small clients, and their trained networks."""
+    whose = clients(5)
+    params, trained = networks(whose), networks(whose, seed=40)
+    begin = RoundStart(whose, params, {}, None, None, {}, False, epochs=1, steps=1, round=0, seed=0)
+    return RoundEvidence(begin, trained, peers, needs), trained
+
+
+@pytest.mark.parametrize("peers", [everybody(), table()], ids=["everybody", "table"])
+def test_distances_count_in_units_of_their_mean_square(peers: Peers) -> None:
+    likelihood = ModelDistance(kappa=3)
+    evidence, trained = asked(likelihood.needs, peers)
+    squares = {
+        (i, m): float(distance(one(trained, i), one(trained, j))) ** 2
+        for i, pairs in looked_at(peers).items()
+        for m, j in pairs
+    }
+    found, mean = likelihood(evidence), sum(squares.values()) / len(squares)
+    for pair, square in squares.items():
+        assert float(found[pair]) == pytest.approx(-3 / 2 * square / mean, abs=1e-10)
+    assert not bool(found[~peers.mask].any())
+
+
+def test_alignment_is_divided_by_the_temperature_and_nothing_where_nobody_looks() -> None:
+    looked = torch.zeros(5, 5, dtype=torch.bool)
+    looked[0, 1] = looked[1, 0] = looked[3, 4] = looked[4, 3] = True
+    evidence, trained = asked(GradientAlignment.needs, Peers.everybody(5)._replace(looked=looked))
+    found = GradientAlignment(temperature=0.5)(evidence)
+    assert torch.equal(found != 0, looked)
+    whose = clients(5)
+    for i, j in ((0, 1), (3, 4)):
+        middle = {name: (value[i] + value[j]) / 2 for name, value in trained.items()}
+        here, there = gradient(middle, whose, i), gradient(middle, whose, j)
+        product = sum(float((here[name] * there[name]).sum()) for name in here)
+        assert float(found[i, j]) == pytest.approx(product / 0.5, abs=1e-9)
+        assert float(found[j, i]) == pytest.approx(product / 0.5, abs=1e-9)
+
+
+def test_mixed_validation_is_the_log_likelihood_of_the_mixed_networks() -> None:
+    peers = table()
+    evidence, trained = asked(MixedValidation.needs, peers)
+    weights, whose = uniform(*peers.mask.shape, seed=3), clients(5)
+    before, total = networks(whose), 0.0
+    for i, pairs in looked_at(peers).items():
+        mixed = one(before, i)
+        for m, j in pairs:
+            mixed = {
+                name: value + weights[i, m] * (trained[name][j] - before[name][j]) for name, value in mixed.items()
+            }
+        total -= float(loss(mixed, whose, i, "validation"))
+    assert float(MixedValidation(n_eff=4)(evidence)(weights)) == pytest.approx(4 * total, abs=1e-9)

@@ -157,12 +157,6 @@ def test_mix_models_is_the_double_loop(peers: Peers, base: Literal["before", "tr
         torch.testing.assert_close(mixed[name], expected, rtol=0, atol=1e-12)
 
 
-def test_alone_takes_what_was_trained() -> None:
-    before, trained = networks(5, 0), networks(5, 1)
-    mixed = Alone()(before, trained, uniform(5, 5), everybody())
-    assert all(torch.equal(mixed[name], trained[name]) for name in trained)
-
-
 def test_rows_that_sum_to_one_make_a_plain_average() -> None:
     peers, trained = Peers.everybody(5, includes_self=True), networks(5, 1)
     share = torch.tensor([1.0, 2.0, 3.0, 4.0, 10.0], dtype=torch.float64) / 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from functools import partial
 
@@ -10,23 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl import CooperationModel, InputError, load_model
-from scool_ppl.base.progress import tracked
+from scool_ppl import CooperationModel, InputError
 from scool_ppl.em.model import Schedule
 from scool_ppl.em.state import EMInfo, EMState
-from scool_ppl.errors import ClientError
-from scool_ppl.graph.candidates import Peers
-from scool_ppl.graph.scores import Scores
 from scool_ppl.infer.priors.dirac import Dirac
-from scool_ppl.look.evidence import Evidence
-from scool_ppl.look.likelihoods import CrossLoss, Ignored
+from scool_ppl.look.likelihoods import Ignored
 from scool_ppl.look.peers import Top
-from scool_ppl.mix.base import Alone, Mixing, Terms
+from scool_ppl.mix.base import Mixing, Terms
 from scool_ppl.mix.during import Pull, ServeUsers, ShareData
-from scool_ppl.runs.rows import history_row
-from scool_ppl.train.batches import Batches, shared
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Evaluation, Params, Plan
+from scool_ppl.train.contract import Params, Plan
 from tests.helpers.small import (
     RATE,
     clients,
@@ -36,7 +28,6 @@ from tests.helpers.small import (
     driver,
     gradient,
     loss,
-    normal,
     one,
     outputs,
     uniform,
@@ -85,9 +76,6 @@ def same(found: Params, expected: Params, atol: float = 1e-10) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         close(found[name], value, atol)
-
-
-# ShareData.
 
 
 @pytest.mark.parametrize("executor", ["stacked", "loop"])
@@ -167,62 +155,6 @@ def test_terms_of_a_round_without_training_or_without_a_graph(mixing: Mixing) ->
     assert alone == Terms()
 
 
-# Batches of several clients.
-
-
-def own(sizes: list[int], steps: int = 5, width: int = 2) -> Batches:
-    """Clients with as many full batches as `sizes` says; image numbers tell whose they are and from which step."""
-    count = len(sizes)
-    client, step = torch.arange(count)[:, None, None], torch.arange(steps)[None, :, None]
-    index = 10000 * client + 10 * step + torch.arange(width)
-    active = step < torch.tensor(sizes)[:, None, None]
-    weight = active.double().expand(count, steps, width) / width
-    return Batches(index, weight, index + 7)
-
-
-def accumulated(batches: Batches, client: int, step: int) -> dict[tuple[int, int], float]:
-    """(image, label) -> weight, what there is at one step."""
-    total: dict[tuple[int, int], float] = {}
-    for index, weight, target in zip(*(field[client, step].tolist() for field in batches), strict=True):
-        if weight:
-            total[index, target] = total.get((index, target), 0.0) + weight
-    return total
-
-
-def test_joined_batches_are_the_weighted_sum_over_clients() -> None:
-    sizes = [5, 3, 1, 0]
-    weights = torch.tensor([[0, 0.5, 2, 1], [1, 0, 0, 0], [0.25, 1e-9, 0, 1], [1, 1, 1, 0]], dtype=torch.float64)
-    own_weight = torch.tensor([1.0, 0.0, 2.0, 1.0], dtype=torch.float64)
-    joined = shared(own(sizes), weights, own_weight)
-    for i in range(4):
-        for s in range(5):
-            expected: dict[tuple[int, int], float] = {}
-            if s < sizes[i]:  # a client trains for as long as its own batches last
-                for j in range(4):
-                    share = float(own_weight[i] if i == j else weights[i, j])
-                    if share > 1e-6 and sizes[j]:
-                        first = 10000 * j + 10 * (s % sizes[j])  # who has fewer begins again
-                        expected |= {(first + b, first + b + 7): share / 2 for b in range(2)}
-            assert accumulated(joined, i, s) == pytest.approx(expected)
-
-
-def test_one_neighbour_is_drawn_in_proportion_and_carries_all_the_weight() -> None:
-    weights = torch.tensor([[0, 0.6, 1.8], [0, 0, 0], [3, 0, 0]], dtype=torch.float64)
-    plan = own([400, 400, 400], steps=400)
-    joined = shared(plan, weights, torch.ones(3, dtype=torch.float64), torch.Generator().manual_seed(0))
-    drawn = []
-    for s in range(400):
-        found = accumulated(joined, 0, s)
-        others = {image: weight for (image, _), weight in found.items() if weight > 0.5}
-        assert list(others.values()) == pytest.approx([1.2, 1.2])
-        drawn.append((min(others) - 10 * s) // 10000)
-        assert sum(found.values()) == pytest.approx(3.4)
-        assert sum(accumulated(joined, 1, s).values()) == pytest.approx(1)
-        assert sum(accumulated(joined, 2, s).values()) == pytest.approx(4)
-    assert set(drawn) == {1, 2}
-    assert drawn.count(2) / 400 == pytest.approx(0.75, abs=5 * math.sqrt(0.75 * 0.25 / 400))
-
-
 def test_shared_data_of_several_steps_takes_the_neighbours_batch_of_the_same_step() -> None:
     whose, weights = clients(K, batch_size=3), graph()
     before, after, _ = one_round(ShareData(), weights, whose, steps=3)
@@ -249,9 +181,6 @@ def test_the_weight_decay_is_the_prior_of_the_networks() -> None:
     leaves = leaves_of(before.params)
     size = torch.stack([value.square().sum() for value in leaves.values()]).sum()
     same(after.params, descended(before.params, case_one_two(leaves, graph(), whose) - 0.3 / 2 * size, leaves))
-
-
-# ServeUsers.
 
 
 def test_serving_users_is_the_gradient_of_the_mixtures_bound() -> None:
@@ -316,9 +245,6 @@ def test_a_mixture_through_a_table_of_peers_is_the_same_mixture() -> None:
     same(found[0][1].params, found[1][1].params)
 
 
-# Pull.
-
-
 def test_the_pull_is_the_gradient_of_the_coupling() -> None:
     """-sum_i L(D_i; theta_i) - (rho / 2) sum over unordered pairs of w_ij |theta_i - theta_j|^2, w symmetric."""
     whose = clients(K)
@@ -377,87 +303,3 @@ def test_few_clients(mixing: Mixing, num_clients: int) -> None:
         same(after.params, state.params if isinstance(mixing, ServeUsers) else alone)
     else:
         assert not torch.equal(after.params["3.weight"], alone["3.weight"])
-
-
-# A network that has diverged.
-
-
-@pytest.mark.parametrize("junk", [torch.nan, torch.inf])
-def test_a_network_that_has_diverged_is_nobodys_choice(junk: float) -> None:
-    whose = clients(K)
-    for name in ("scool_sbm", "scool_mmsbm", "scool_attention", "federico", "cobo", "dada"):
-        model = load_model(name, K, **({"scale": 1.0} if name == "scool_attention" else {}))
-        em, state = driver(model, whose)
-        params = {n: value.clone() for n, value in state.params.items()}
-        params["1.weight"][1] = junk
-        state = state._replace(params=params)
-        turn = em.round_start(state)
-        trained = {n: value.clone() for n, value in params.items()}
-        turn = turn._replace(params=trained)
-        if name != "dada":  # which looks at no losses
-            with pytest.raises(ClientError, match="client 1: its network's loss is not finite"):
-                em.look(turn, trained)
-            turn = turn._replace(absent=(1,))  # as EM.step does
-        evidence, joint, _ = em.look(turn, trained)
-        if name == "scool_attention":
-            evidence._shown["updates"] = {n: normal(*value.shape) for n, value in trained.items()}
-        posterior, _ = em.infer(state, evidence, joint)
-        found = evidence.peers.dense(posterior.moments["Y"])
-        assert bool(found.isfinite().all()), name
-        assert math.isfinite(posterior.elbo), name
-        assert not bool(found[[0, 2, 3], 1].any()), name
-        well = found[[0, 2, 3]][:, [0, 2, 3]]
-        assert name == "cobo" or bool(well.any()), name
-
-
-def test_diverged_losses_do_not_move_the_reference_nor_the_other_pairs() -> None:
-    whose = clients(5)
-    em, state = driver(CooperationModel(Dirac(torch.zeros(5, 5)), CrossLoss(), Alone()), whose)
-    turn = em.round_start(state)
-    evidence, healthy, _ = em.look(turn, state.params)
-    broken = {name: value.clone() for name, value in state.params.items()}
-    worst = int(evidence.loss.mean(1).argmax())  # whose losses are not among anybody's lowest
-    broken["1.weight"][worst] = torch.nan
-    with pytest.raises(ClientError, match=f"client {worst}: its network's loss is not finite"):
-        em.look(turn, broken)
-    left, joint, _ = em.look(turn._replace(absent=(worst,)), broken)
-    assert healthy.table is not None
-    assert joint.table is not None
-    others = [i for i in range(5) if i != worst]
-    close(joint.table[others][:, others], healthy.table[others][:, others])
-    assert not left.peers.mask[worst].any()
-    assert not left.peers.mask[:, worst].any()
-    # One network that breaks on one client's data only is no fault, and no choice.
-    odd = Evidence.given(loss=evidence.loss.clone(), chance=1.1)
-    odd.loss[0, 1] = torch.nan
-    assert float(CrossLoss()(odd)[0, 1]) < -1e5
-
-
-def test_a_pair_that_is_not_looked_at_says_nothing() -> None:
-    """It has no loss, and must not count as one of 0: neither for itself nor for the reference."""
-    size = 4
-    looked = ~torch.eye(size, dtype=torch.bool)
-    looked[0, 1] = looked[1, 0] = False
-    some = Peers(~torch.eye(size, dtype=torch.bool), None, looked)
-    measured = torch.where(looked, 0.3 + uniform(size, size, seed=7), 0.0)
-    for symmetric in (True, False):
-        likelihood = CrossLoss(symmetric=symmetric)
-        found = likelihood(Evidence.given(loss=measured, loss_received=measured.T, peers=some, chance=1.1))
-        expected = likelihood(Evidence.given(loss=measured, loss_received=measured.T, peers=Peers(looked), chance=1.1))
-        assert torch.equal(found, expected)
-        assert found[0, 1] == found[1, 0] == 0
-        assert bool((found != 0)[looked].all())
-
-
-@pytest.mark.parametrize("junk", [torch.nan, torch.inf, -torch.inf])
-def test_what_is_not_finite_is_written_as_null_and_shown_as_a_dash(
-    junk: float, capsys: pytest.CaptureFixture[str]
-) -> None:
-    nothing = Evaluation(*torch.full((3, K), torch.nan))
-    info = EMInfo(junk, junk, {}, torch.zeros(K), torch.zeros(K), {"train": 1.0})
-    row = history_row(1, info, nothing, nothing, Scores(None, None, None))
-    read = json.loads(json.dumps(row, allow_nan=False))
-    assert read["loss"] is read["elbo"] is read["accuracy"]["mean"] is None
-    with tracked(1) as report:
-        report(row)
-    assert "loss -  accuracy -  bound -" in capsys.readouterr().err

@@ -12,13 +12,12 @@ import struct
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl.base.codec import decode, encode
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.graph.candidates import Peers
@@ -111,32 +110,6 @@ def test_everything_comes_back_bit_for_bit(run: Path) -> None:
     assert raw(found.state.memory["mixture"].value) != raw(quiet_nan(6)), "the comparison sees the payload of a NaN"
     assert found.state.params["1.weight"].data_ptr() != found.state.initial["1.weight"].data_ptr()
     assert torch.equal(torch.signbit(found.state.moments["Y"]), torch.signbit(checkpoint(2).state.moments["Y"]))
-
-
-def test_new_fields_need_no_new_code() -> None:
-    class Event(NamedTuple):
-        client: str
-        round: int
-
-    class Bigger(NamedTuple):
-        names: tuple[str, ...]
-        events: tuple[Event, ...]
-        cut: dict[str, Tensor | None]
-        pair: tuple[int, float]
-        peers: Peers | None = None
-
-    globals().update(Event=Event, Bigger=Bigger)  # where annotations are looked up
-    value = Bigger(("a", "b"), (Event("a", 3),), {"x": torch.ones(2), "y": None}, (1, 0.5))
-    beside: dict[str, Tensor] = {}
-    written = json.loads(json.dumps(encode(value, beside, "")))
-    back = decode(Bigger, written, beside, "")
-    assert (back.names, back.events, back.pair, back.peers) == (value.names, value.events, value.pair, None)
-    assert torch.equal(back.cut["x"], torch.ones(2))
-    assert back.cut["y"] is None
-    del written["peers"]
-    assert decode(Bigger, written, beside, "").peers is None
-    with pytest.raises(InputError, match="lacks names"):
-        decode(Bigger, {"events": []}, beside, "state")
 
 
 def test_the_last_ones_are_kept(tmp_path: Path) -> None:

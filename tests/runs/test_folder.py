@@ -4,45 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import matplotlib.pyplot
 import numpy as np
 import pytest
 import torch
 
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.graph.candidates import Peers
-from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.runs.folder import Run, free_name
-
-
-def graph(round: int, num_clients: int = 3) -> CooperationGraph:
-    """Weights [receiver, sender] that tell round and direction: client 0 learns from 1 but not the other way round."""
-    weights = torch.zeros(num_clients, num_clients, dtype=torch.float64)
-    weights[0, 1] = round / 100
-    return CooperationGraph(weights, tuple("abcdefgh"[:num_clients]), Peers.everybody(num_clients))
-
-
-def row(round: int) -> dict[str, Any]:
-    spread = {"mean": 0.5 + round / 100, "std": 0.1, "worst10": 0.3}
-    return {
-        "round": round,
-        "elbo": -10.0 / round,
-        "loss": 1.0 / round,
-        "accuracy": spread,
-        "accuracy_trained": spread,
-        "task_accuracy": spread,
-        "graph": {"l1": None, "auc": None, "ari": None},
-    }
-
-
-def finished(path: Path, rounds: int, **options: Any) -> Run:
-    run = Run.create(path, {"model": "mine"})
-    for round in range(1, rounds + 1):
-        run.record(row(round), graph(round))
-    run.finish({**row(rounds), "gain_over_local": 0.2}, **options)
-    return run
+from tests.helpers.runs import finished, graph, row
 
 
 @pytest.mark.parametrize(
@@ -55,14 +24,6 @@ def test_graphs_of_round_rounds_and_the_last_are_kept(tmp_path: Path, rounds: in
         assert arrays["rounds"].tolist() == kept
         assert np.array_equal(arrays["weights"], np.stack([graph(round).weights.numpy() for round in kept]))
         assert arrays["names"].tolist() == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("summary", ['{"gain_over_local": 0.1}', '{"gain_over_local": "x", "accuracy": {"mean": 1}}'])
-def test_a_summary_that_cannot_be_drawn_is_one_line(tmp_path: Path, summary: str) -> None:
-    run = finished(tmp_path / "run", 1)
-    (run.path / "summary.json").write_text(summary)
-    with pytest.raises(InputError, match="no accuracy to compare with its gain_over_local"):
-        run.draw()
 
 
 def test_a_table_of_clients_that_cannot_be_written_ends_a_run_that_can_go_on(tmp_path: Path) -> None:
@@ -92,36 +53,6 @@ def test_history_grows_round_by_round(tmp_path: Path) -> None:
         run.record(row(round), graph(round))
         lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
         assert [json.loads(line)["round"] for line in lines] == list(range(1, round + 1))
-
-
-def test_pictures_are_drawn_from_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opened again, a run draws what it drew at its end: all kept rounds, the truth, and the line of local-only."""
-    from scool_ppl.plots import history as curves
-    from scool_ppl.plots import matrix
-
-    seen: list[Any] = []
-
-    def history(rows: Any, baseline: float | None) -> Any:
-        seen.append((len(rows), baseline))
-        return draw_history(rows, baseline=baseline)
-
-    def weights(graphs: Any, truth: Any) -> Any:
-        seen.append(([(round, float(graph.dense()[0, 1])) for round, graph in graphs.items()], truth.tolist()))
-        return draw_weights(graphs, truth=truth)
-
-    draw_history, draw_weights = curves.draw_history, matrix.draw_weights_over_rounds
-    monkeypatch.setattr(curves, "draw_history", history)
-    monkeypatch.setattr(matrix, "draw_weights_over_rounds", weights)
-    run = finished(tmp_path / "run", 3, truth=torch.ones(3, 3).fill_diagonal_(0))
-    pictures = {path: path.read_bytes() for path in run.path.glob("*.png")}
-    assert set(Run.open(run.path).draw()) == set(pictures)
-    assert {path: path.read_bytes() for path in run.path.glob("*.png")} == pictures
-    assert len(seen) == 4
-    assert seen[:2] == seen[2:]
-    assert seen[0] == ([(1, 0.01), (2, 0.02), (3, 0.03)], [[0, 1, 1], [1, 0, 1], [1, 1, 0]])
-    assert seen[1][0] == 3
-    assert seen[1][1] == pytest.approx(0.53 - 0.2)
-    assert matplotlib.pyplot.get_fignums() == []
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

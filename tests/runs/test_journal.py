@@ -19,62 +19,22 @@ import numpy as np
 import pytest
 import torch
 
-from scool_ppl.base.codec import Row
 from scool_ppl.base.signals import Interrupted
 from scool_ppl.em.em import EM
 from scool_ppl.em.model import Schedule
-from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.runs import checkpoints
 from scool_ppl.runs.folder import Run
 from scool_ppl.train import Remembered
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.networks import MLP
-from scool_ppl.zoo.load import load_model, model_names, model_path
+from scool_ppl.zoo.load import load_model, model_path
 from tests.helpers.command import TINY, bits, contents, refused, scool
 from tests.helpers.killed import POINTS
-from tests.helpers.models import FEDERATION, SCHEDULE
-from tests.helpers.small import CLASSES, FEATURES, brief, clients
-from tests.helpers.states import flattened
-
-
-class StoppedHereError(Exception):
-    """What a callback raises to stop a run."""
-
-
-def stop_after(round: int) -> Callable[[EMState, object, Row], None]:
-    def callback(state: EMState, info: object, row: Row) -> None:
-        if state.round == round:
-            raise StoppedHereError
-
-    return callback
-
-
-def timeless(rows: list[Row]) -> list[Row]:
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
-
-
-def same_state(found: EMState, expected: EMState) -> None:
-    ours, theirs = flattened(found), flattened(expected)
-    assert list(ours) == list(theirs)
-    for path, value in theirs.items():
-        assert ours[path].dtype == value.dtype
-        assert ours[path].shape == value.shape
-        bits = [x.contiguous().flatten().view(torch.uint8) for x in (ours[path], value)]
-        assert torch.equal(*bits), path
-    assert (found.round, found.seed) == (expected.round, expected.seed)
-
-
-def driver(model: str = "ring", seed: int = 1, **options: Any) -> EM:
-    """On noise, in float64: a round takes milliseconds."""
-    schedule = options.pop("schedule", Schedule(local_steps=2))
-    whose = clients(**options)
-    return EM(load_model(model, whose.num_clients, federation=whose.federation), whose, schedule, seed=seed)
-
-
-def made(model: str) -> EM:
-    clients = Clients(FEDERATION, executor="stacked", dtype=torch.float64)
-    return EM(brief(load_model(model, FEDERATION.num_clients, federation=FEDERATION)), clients, SCHEDULE, seed=1)
+from tests.helpers.models import FEDERATION
+from tests.helpers.runs import StoppedHereError, driver, stop_after, timeless
+from tests.helpers.small import CLASSES, FEATURES, clients
+from tests.helpers.states import same_bits
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +42,7 @@ def kills(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What `killed.py` found wrong after each kill."""
     command = [sys.executable, "-m", "tests.helpers.killed", str(tmp_path_factory.mktemp("kills"))]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False, cwd=root)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -94,40 +54,6 @@ def test_killed_and_resumed_is_as_if_nothing_had_been(kills: dict[str, str], poi
     assert kills[point] == ""
 
 
-@pytest.mark.parametrize("model", model_names())
-def test_every_model_goes_on_bit_for_bit(model: str, tmp_path: Path) -> None:
-    """Stopped after the first of three rounds, resumed in another EM; and what is read back is what was written."""
-    whole = made(model).fit(3, progress=False)
-    with pytest.raises(StoppedHereError):
-        made(model).fit(3, run=tmp_path / "run", progress=False, callbacks=[stop_after(1)])
-    em = made(model)
-    state = em.resume(tmp_path / "run")
-    same_state(state, made(model).step(made(model).init())[0])
-    rest = em.fit(3, run=tmp_path / "run", resume=True, progress=False)
-    same_state(rest.state, whole.state)
-    assert timeless(rest.history) == timeless(whole.history)
-    assert [row["round"] for row in Run.open(tmp_path / "run").history] == [1, 2, 3]
-    for found, expected in zip(rest.evaluation + rest.trained, whole.evaluation + whole.trained, strict=True):
-        assert torch.equal(found, expected)
-    assert torch.equal(rest.graph.weights, whole.graph.weights)
-
-
-@pytest.mark.parametrize("optimizer", [partial(torch.optim.SGD, lr=0.1, momentum=0.9), partial(torch.optim.Adam)])
-@pytest.mark.parametrize("executor", ["stacked", "loop"])
-def test_buffers_of_the_optimiser_go_on(optimizer: Any, executor: str, tmp_path: Path) -> None:
-    """Client 0 has fewer batches than the others, so that who has started matters."""
-    if executor == "stacked" and optimizer.func is torch.optim.Adam:
-        schedule = Schedule(local_steps=1)  # Adam counts steps once per tensor: the stack wants equal numbers
-    else:
-        schedule = Schedule(local_epochs=1, warmup_epochs=1)
-    make = partial(driver, optimizer=optimizer, executor=executor, batch_size=3, schedule=schedule)
-    whole = make().fit(4, progress=False)
-    make().fit(2, run=tmp_path / "run", progress=False)
-    rest = make().fit(4, run=tmp_path / "run", resume=True, progress=False)
-    assert rest.state.optimizer
-    same_state(rest.state, whole.state)
-
-
 def test_checkpoints_are_as_frequent_and_as_many_as_asked(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     driver().fit(5, run=folder, checkpoint_every=2, keep=3, progress=False)
@@ -135,7 +61,7 @@ def test_checkpoints_are_as_frequent_and_as_many_as_asked(tmp_path: Path) -> Non
     with pytest.raises(StoppedHereError):
         driver().fit(9, run=folder, resume=True, checkpoint_every=4, progress=False, callbacks=[stop_after(7)])
     assert checkpoints.last_round(folder) == 7, "what ends a run early leaves the last completed round"
-    same_state(driver().resume(folder), driver().fit(7, progress=False).state)
+    same_bits(driver().resume(folder), driver().fit(7, progress=False).state)
     for options in ({"checkpoint_every": 0}, {"keep": 0}):
         with pytest.raises(InputError, match="expected a whole number of at least 1"):
             driver().fit(1, progress=False, **options)
@@ -171,36 +97,6 @@ def test_milestone_graphs_survive(tmp_path: Path) -> None:
     arrays = [np.load(tmp_path / folder / "weights.npz") for folder in ("whole", "parts")]
     assert arrays[1]["rounds"].tolist() == [1, 2, 5, 6]
     assert np.array_equal(arrays[0]["weights"], arrays[1]["weights"])
-
-
-def test_resume_begins_where_there_is_nothing_and_ends_where_all_is_done(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    first = driver().fit(2, run=folder, resume=True, progress=False)
-    em = driver()
-    em.step = lambda state: pytest.fail("nothing was left to do")  # type: ignore[method-assign]
-    again = em.fit(2, run=folder, resume=True, progress=False)
-    same_state(again.state, first.state)
-    assert again.history == first.history
-    assert torch.equal(again.trained.loss, first.trained.loss)
-    assert torch.equal(again.graph.weights, first.graph.weights)
-    with pytest.raises(InputError, match="has 2 rounds already, 1 in all"):
-        driver().fit(1, run=folder, resume=True, progress=False)
-    with pytest.raises(InputError, match="without a folder"):
-        driver().fit(1, resume=True, progress=False)
-    with pytest.raises(InputError, match="leave state out"):
-        driver().fit(3, run=folder, resume=True, state=first.state, progress=False)
-    with pytest.raises(InputError, match="not empty"):
-        driver().fit(3, run=folder, progress=False)
-
-
-def test_a_given_state_runs_further_rounds_and_can_be_resumed(tmp_path: Path) -> None:
-    whole = driver().fit(5, progress=False)
-    state = driver().fit(2, progress=False).state
-    with pytest.raises(StoppedHereError):
-        driver().fit(3, state=state, run=tmp_path / "run", progress=False, callbacks=[stop_after(4)])
-    rest = driver().fit(5, run=tmp_path / "run", resume=True, progress=False)
-    same_state(rest.state, whole.state)
-    assert [row["round"] for row in rest.history] == [3, 4, 5]
 
 
 def other_network(**options: Any) -> EM:
@@ -280,16 +176,6 @@ def test_a_state_with_which_no_round_can_be_run_is_one_line(part: Any, tmp_path:
         driver().fit(2, run=folder, resume=True, progress=False)
 
 
-def test_what_a_callback_raises_is_the_users_own(tmp_path: Path) -> None:
-    driver().fit(1, run=tmp_path / "run", progress=False)
-
-    def callback(*_: object) -> None:
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        driver().fit(2, run=tmp_path / "run", resume=True, progress=False, callbacks=[callback])
-
-
 def test_the_executor_is_that_of_the_run(tmp_path: Path) -> None:
     """`auto` measures; a run that goes on must not measure anew."""
     for name in ("loop", "stacked"):
@@ -316,7 +202,7 @@ def test_a_full_disk_ends_a_run_that_can_go_on(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(RunError, match=r"round-000002.*No space left on device.*resume"):
             driver().fit(3, run=folder, progress=False)
     rest = driver().fit(3, run=folder, resume=True, progress=False)
-    same_state(rest.state, driver().fit(3, progress=False).state)
+    same_bits(rest.state, driver().fit(3, progress=False).state)
 
 
 def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
@@ -369,7 +255,7 @@ def test_a_signal_ends_the_verb_and_saves_the_round(
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
     assert checkpoints.last_round(tmp_path / "run") == (2 if verb == "mix" else 1)
     rest = driver().fit(4, run=tmp_path / "run", resume=True, progress=False)
-    same_state(rest.state, driver().fit(4, progress=False).state)
+    same_bits(rest.state, driver().fit(4, progress=False).state)
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,7 +275,7 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path, monkeypatch: pytest.Mo
             driver().fit(4, run=tmp_path / "run", progress=False)
     assert not isinstance(stop.value, Interrupted)
     assert checkpoints.last_round(tmp_path / "run") == 1
-    same_state(driver().resume(tmp_path / "run"), driver().fit(1, progress=False).state)
+    same_bits(driver().resume(tmp_path / "run"), driver().fit(1, progress=False).state)
 
 
 def test_without_a_folder_an_interrupt_is_pythons_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,12 +303,12 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Pat
     processes = {name: start(cwd=folder) for name, folder in folders.items()}
     found, give_up = {}, time.monotonic() + 120
     for name, process in processes.items():
-        run = folders[name] / "my run"
-        while checkpoints.last_round(run) < 3 and time.monotonic() < give_up:
+        while checkpoints.last_round(folders[name] / "my run") < 3 and time.monotonic() < give_up:
             time.sleep(0.05)
         process.send_signal(signal.Signals[name])
+    for name, process in processes.items():  # after both have been told: the second one would run on meanwhile
         errors = process.communicate(timeout=60)[1]
-        found[name] = run, process.returncode, errors
+        found[name] = folders[name] / "my run", process.returncode, errors
     return found
 
 

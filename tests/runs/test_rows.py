@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.metadata
 import io
 import json
 import math
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl import load_federation
-from scool_ppl.base.describe import versions
+from scool_ppl.base.progress import tracked
 from scool_ppl.em.state import EMInfo
 from scool_ppl.graph.scores import Scores
 from scool_ppl.runs.rows import against_local, clients_csv, history_row, spread, total_seconds
@@ -97,15 +96,6 @@ def test_seconds_add_up_by_verb() -> None:
     assert total_seconds(rows) == {"train": 3.0, "mix": 0.75}
 
 
-def test_versions_are_those_installed() -> None:
-    found = versions()
-    assert set(found) == {"scool_ppl", "python", "torch", "torchvision", "pyro", "numpy"}
-    assert found["numpy"] == importlib.metadata.version("numpy")
-    assert found["pyro"] == importlib.metadata.version("pyro-ppl")
-    assert found["torch"].split("+")[0] == importlib.metadata.version("torch").split("+")[0]
-    assert all(found.values())
-
-
 def test_the_table_of_clients_has_a_row_each_and_gaps_where_nothing_is_known():
     federation = load_federation("permuted:digits:clients=2,groups=2,train=10")
     mixed = Evaluation(torch.tensor([0.5, math.nan]), torch.tensor([0.75, 1.0]), torch.tensor([1.0, 2.0]))
@@ -117,3 +107,17 @@ def test_the_table_of_clients_has_a_row_each_and_gaps_where_nothing_is_known():
     assert (rows[0]["accuracy"], rows[0]["gain_over_local"], rows[0]["task_accuracy"]) == ("0.5", "0.25", "0.75")
     assert (rows[1]["accuracy"], rows[1]["gain_over_local"]) == ("", "")
     assert "accuracy_local" not in clients_csv(federation, mixed, mixed, None)
+
+
+@pytest.mark.parametrize("junk", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_is_written_as_null_and_shown_as_a_dash(
+    junk: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = Evaluation(*torch.full((3, 4), torch.nan))
+    info = EMInfo(junk, junk, {}, torch.zeros(4), torch.zeros(4), {"train": 1.0})
+    row = history_row(1, info, nothing, nothing, Scores(None, None, None))
+    read = json.loads(json.dumps(row, allow_nan=False))
+    assert read["loss"] is read["elbo"] is read["accuracy"]["mean"] is None
+    with tracked(1) as report:
+        report(row)
+    assert "loss -  accuracy -  bound -" in capsys.readouterr().err

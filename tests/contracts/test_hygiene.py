@@ -25,8 +25,8 @@ from scool_ppl import EM, CooperationModel, Federation, load_model
 from scool_ppl.errors import RunError
 from tests.helpers.command import TINY, scool
 from tests.helpers.faulty import Fault, FaultyClients
+from tests.helpers.runs import driver
 from tests.helpers.small import ONE_STEP, brief, clients, federation
-from tests.runs.test_journal import driver
 
 
 def belongings() -> dict[str, Any]:
@@ -37,6 +37,7 @@ def belongings() -> dict[str, Any]:
         "python generator": hash(random.getstate()),
         "param store": {name: value.tolist() for name, value in pyro.get_param_store().items()},
         "pyro settings": dict(pyro.settings.get()),
+        "checks of distributions": torch.distributions.Distribution._validate_args,
         "threads": (torch.get_num_threads(), torch.get_num_interop_threads()),
         "running threads": {thread.name for thread in threading.enumerate()},
         "default dtype": torch.get_default_dtype(),
@@ -60,10 +61,14 @@ def particular() -> Any:
     matplotlib.rcParams["lines.linewidth"] = 3.25
     torch.set_default_dtype(torch.float64)
     pyro.get_param_store().setdefault("mine", torch.tensor(1.0))
+    pyro.get_param_store().setdefault("Y_logits", torch.tensor([1.0, 2.0]))  # a name that the guide has too
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(5)
         yield
+    torch.set_num_threads(threads)
     signal.signal(signal.SIGTERM, before)
     pyro.get_param_store().clear()
     torch.set_default_dtype(torch.float32)
@@ -101,6 +106,7 @@ def test_nothing_of_the_users_is_touched(particular: None, tmp_path: Path) -> No
     run = tmp_path / "run"
     deeds: dict[str, Callable[[], object]] = {
         "fit": lambda: driver().fit(2, progress=False),
+        "fit with blocks": lambda: driver("scool_sbm").fit(2, progress=False),
         "fit into a folder": lambda: driver().fit(1, run=tmp_path / "folder", progress=False),
         "resume": lambda: driver().fit(2, run=tmp_path / "folder", resume=True, progress=False),
         "svi": lambda: driver("latent_space").fit(1, progress=False),
@@ -131,13 +137,13 @@ def test_what_is_watched_can_change() -> None:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_rounds(tmp_path: Path) -> None:
-    """Of 200 rounds with checkpoints the last 150 leave their rows of history, and little else, behind."""
+    """Of 100 rounds with checkpoints the last 75 leave their rows of history, and little else, behind."""
     python: dict[int, int] = {}
     resident: dict[int, int] = {}
     objects: dict[int, int] = {}
 
     def measured(state: Any, info: Any, row: Any) -> None:
-        if state.round in (50, 200):
+        if state.round in (25, 100):
             gc.collect()
             python[state.round] = tracemalloc.get_traced_memory()[0]
             resident[state.round] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -145,9 +151,9 @@ def test_memory_does_not_grow_with_the_rounds(tmp_path: Path) -> None:
 
     tracemalloc.start()
     try:
-        driver("ring").fit(200, run=tmp_path / "run", checkpoint_every=10, progress=False, callbacks=[measured])
+        driver("ring").fit(100, run=tmp_path / "run", checkpoint_every=10, progress=False, callbacks=[measured])
     finally:
         tracemalloc.stop()
-    assert objects[200] <= objects[50] + 5  # a milestone graph or two
-    assert python[200] - python[50] < 150 * 5_000, "a row of history is some 3 kB"
-    assert resident[200] - resident[50] < 30_000, "kB; the copy of one state is far less than one"
+    assert objects[100] <= objects[25] + 5  # a milestone graph or two
+    assert python[100] - python[25] < 75 * 5_000, "a row of history is some 3 kB"
+    assert resident[100] - resident[25] < 30_000, "kB; the copy of one state is far less than one"

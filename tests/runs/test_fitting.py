@@ -1,0 +1,172 @@
+"""Fitting: the loop over rounds with its rows and callbacks, and a loop that is stopped and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from scool_ppl.base.codec import Row
+from scool_ppl.em.em import EM
+from scool_ppl.em.model import Schedule
+from scool_ppl.em.state import EMInfo, EMState
+from scool_ppl.errors import InputError
+from scool_ppl.runs.folder import Run
+from scool_ppl.train.clients import Clients
+from scool_ppl.zoo.load import load_model, model_names
+from tests.helpers.models import FEDERATION, SCHEDULE
+from tests.helpers.runs import StoppedHereError, driver, stop_after, timeless
+from tests.helpers.small import brief
+from tests.helpers.states import identical, same_bits
+
+
+def spread_by_hand(accuracy: Tensor) -> dict[str, Any]:
+    values = sorted(accuracy.tolist())
+    mean = sum(values) / len(values)
+    deviation = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
+    return {"mean": pytest.approx(mean), "std": pytest.approx(deviation), "worst10": pytest.approx(values[0])}
+
+
+def test_history_has_the_rows_of_the_contract() -> None:
+    em = driver("scool_sbm")
+    clients = em.clients
+    seen: list[tuple[EMState, EMInfo, Row]] = []
+    result = em.fit(2, progress=False, callbacks=[lambda *round: seen.append(round)])
+    assert [row["round"] for row in result.history] == [1, 2]
+    spreads = ["accuracy", "accuracy_trained", "task_accuracy"]
+    keys = ["round", "elbo", "loss", "score", *spreads, "graph", "bytes", "seconds", "quarantined"]
+    parts = {
+        "accuracy": {"mean", "std", "worst10"},
+        "accuracy_trained": {"mean", "std", "worst10"},
+        "task_accuracy": {"mean", "std", "worst10"},
+        "graph": {"l1", "auc", "ari"},
+        "bytes": {"received", "sent"},
+        "seconds": {"train", "look", "infer", "mix"},
+        "quarantined": set(),
+    }
+    for (state, info, row), recorded in zip(seen, result.history, strict=True):
+        assert row is recorded
+        assert list(row) == keys
+        assert {key: set(row[key]) for key in parts} == parts
+        assert row["accuracy"] == spread_by_hand(clients.evaluate(state.params).score)
+        assert row["accuracy_trained"] == spread_by_hand(clients.evaluate(info.trained).score)
+        assert row["task_accuracy"] == spread_by_hand(clients.evaluate(state.params).task_score)
+        assert (row["elbo"], row["loss"]) == (info.elbo, info.loss)
+        assert all(seconds >= 0 for seconds in row["seconds"].values())
+    last = seen[-1][0]
+    assert identical(last, result.state)
+    assert torch.equal(result.evaluation.score, clients.evaluate(last.params).score)
+    assert torch.equal(result.trained.score, clients.evaluate(seen[-1][1].trained).score)
+    assert torch.equal(torch.as_tensor(result.graph.accuracy), result.evaluation.score)
+    assert last.peers is not None
+    assert torch.equal(result.graph.weights, last.moments["Y"].where(last.peers.mask, 0))
+
+
+def test_a_continued_run_equals_an_uninterrupted_one() -> None:
+    make = partial(driver, "scool_sbm", optimizer=partial(torch.optim.SGD, lr=0.1, momentum=0.9))
+    whole, first = make().fit(4, progress=False), make().fit(2, progress=False)
+    rest = make().fit(2, state=first.state, progress=False)
+    assert identical(rest.state, whole.state)
+    assert not identical(first.state.optimizer, whole.state.optimizer)
+    assert timeless(first.history + rest.history) == timeless(whole.history)
+
+
+def test_callbacks_see_every_round_in_the_order_they_were_given() -> None:
+    seen: list[tuple[str, int, int]] = []
+
+    def callback(name: str) -> Callable[[EMState, EMInfo, Row], None]:
+        return lambda state, info, row: seen.append((name, state.round, row["round"]))
+
+    driver().fit(2, progress=False, callbacks=[callback("a"), callback("b")])
+    assert seen == [("a", 1, 1), ("b", 1, 1), ("a", 2, 2), ("b", 2, 2)]
+
+
+def test_what_the_rounds_came_to_is_shown_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    driver().fit(2, progress=False)
+    assert capsys.readouterr() == ("", "")
+    driver().fit(2)
+    assert "2/2" in capsys.readouterr().err
+
+
+def made(model: str) -> EM:
+    clients = Clients(FEDERATION, executor="stacked", dtype=torch.float64)
+    return EM(brief(load_model(model, FEDERATION.num_clients, federation=FEDERATION)), clients, SCHEDULE, seed=1)
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_every_model_goes_on_bit_for_bit(model: str, tmp_path: Path) -> None:
+    """Stopped after the first of three rounds, resumed in another EM; and what is read back is what was written."""
+    whole = made(model).fit(3, progress=False)
+    with pytest.raises(StoppedHereError):
+        made(model).fit(3, run=tmp_path / "run", progress=False, callbacks=[stop_after(1)])
+    em = made(model)
+    state = em.resume(tmp_path / "run")
+    same_bits(state, made(model).step(made(model).init())[0])
+    rest = em.fit(3, run=tmp_path / "run", resume=True, progress=False)
+    same_bits(rest.state, whole.state)
+    assert timeless(rest.history) == timeless(whole.history)
+    assert [row["round"] for row in Run.open(tmp_path / "run").history] == [1, 2, 3]
+    for found, expected in zip(rest.evaluation + rest.trained, whole.evaluation + whole.trained, strict=True):
+        assert torch.equal(found, expected)
+    assert torch.equal(rest.graph.weights, whole.graph.weights)
+
+
+@pytest.mark.parametrize("optimizer", [partial(torch.optim.SGD, lr=0.1, momentum=0.9), partial(torch.optim.Adam)])
+@pytest.mark.parametrize("executor", ["stacked", "loop"])
+def test_buffers_of_the_optimiser_go_on(optimizer: Any, executor: str, tmp_path: Path) -> None:
+    """Client 0 has fewer batches than the others, so that who has started matters."""
+    if executor == "stacked" and optimizer.func is torch.optim.Adam:
+        schedule = Schedule(local_steps=1)  # Adam counts steps once per tensor: the stack wants equal numbers
+    else:
+        schedule = Schedule(local_epochs=1, warmup_epochs=1)
+    make = partial(driver, optimizer=optimizer, executor=executor, batch_size=3, schedule=schedule)
+    whole = make().fit(4, progress=False)
+    make().fit(2, run=tmp_path / "run", progress=False)
+    rest = make().fit(4, run=tmp_path / "run", resume=True, progress=False)
+    assert rest.state.optimizer
+    same_bits(rest.state, whole.state)
+
+
+def test_resume_begins_where_there_is_nothing_and_ends_where_all_is_done(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    first = driver().fit(2, run=folder, resume=True, progress=False)
+    em = driver()
+    em.step = lambda state: pytest.fail("nothing was left to do")  # type: ignore[method-assign]
+    again = em.fit(2, run=folder, resume=True, progress=False)
+    same_bits(again.state, first.state)
+    assert again.history == first.history
+    assert torch.equal(again.trained.loss, first.trained.loss)
+    assert torch.equal(again.graph.weights, first.graph.weights)
+    with pytest.raises(InputError, match="has 2 rounds already, 1 in all"):
+        driver().fit(1, run=folder, resume=True, progress=False)
+    with pytest.raises(InputError, match="without a folder"):
+        driver().fit(1, resume=True, progress=False)
+    with pytest.raises(InputError, match="leave state out"):
+        driver().fit(3, run=folder, resume=True, state=first.state, progress=False)
+    with pytest.raises(InputError, match="not empty"):
+        driver().fit(3, run=folder, progress=False)
+
+
+def test_a_given_state_runs_further_rounds_and_can_be_resumed(tmp_path: Path) -> None:
+    whole = driver().fit(5, progress=False)
+    state = driver().fit(2, progress=False).state
+    with pytest.raises(StoppedHereError):
+        driver().fit(3, state=state, run=tmp_path / "run", progress=False, callbacks=[stop_after(4)])
+    rest = driver().fit(5, run=tmp_path / "run", resume=True, progress=False)
+    same_bits(rest.state, whole.state)
+    assert [row["round"] for row in rest.history] == [3, 4, 5]
+
+
+def test_what_a_callback_raises_is_the_users_own(tmp_path: Path) -> None:
+    driver().fit(1, run=tmp_path / "run", progress=False)
+
+    def callback(*_: object) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        driver().fit(2, run=tmp_path / "run", resume=True, progress=False, callbacks=[callback])
