@@ -28,6 +28,7 @@ from scool_ppl.mix.after import MixModels, MixUpdates
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Plan, Trained, Wrapper
 from scool_ppl.train.questions import Params, Question
+from scool_ppl.train.round_start import Remembered
 from scool_ppl.zoo.load import model_names
 from tests.helpers.models import made
 from tests.helpers.runs import timeless
@@ -361,7 +362,8 @@ def test_looking_twice_gives_the_same(name: str) -> None:
     run.model = brief(run.model)
     state, _ = run.step(run.init())
     start = run.round_start(state)
-    kept, begun = copy.deepcopy(state), copy.deepcopy(start._replace(clients=None))  # type: ignore[arg-type]
+    plain = start._replace(clients=None, memory=dict(start.memory))  # type: ignore[arg-type]
+    kept, begun = copy.deepcopy(state), copy.deepcopy(plain)
     (trained, terms), again = run.train(state, start), run.train(state, start)
     assert identical(trained, again.trained)
     assert identical(terms, again.memory)
@@ -377,7 +379,9 @@ def test_looking_twice_gives_the_same(name: str) -> None:
         assert identical(one.joint.table, other.joint.table)
     assert identical(one.memory, other.memory)
     assert identical(state, kept)
-    assert identical(start._replace(clients=None), begun)  # type: ignore[arg-type]
+    assert identical(plain, begun)
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        start.memory["mine"] = Remembered(torch.zeros(()), ())  # type: ignore[index]
 
 
 class Watched(Wrapper):
