@@ -5,17 +5,20 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
-from scool_ppl import EM, Clients, Federation, InputError, Schedule, load_federation, load_model
+from scool_ppl import EM, Clients, CooperationModel, Federation, InputError, Schedule, load_federation, load_model
 from scool_ppl.em.absence import RESTING
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import ClientError, RunError
-from scool_ppl.train.contract import Plan
+from scool_ppl.train.contract import AnyClients, Plan, Wrapper
+from scool_ppl.train.questions import Alignment, PairLoss, Question
 from scool_ppl.zoo.load import model_names
 from tests.helpers.faulty import Fault, FaultyClients, Kind
 from tests.helpers.small import (
@@ -316,3 +319,42 @@ def test_a_network_that_has_diverged_is_nobodys_choice(junk: float) -> None:
         assert not bool(found[[0, 2, 3], 1].any()), name
         well = found[[0, 2, 3]][:, [0, 2, 3]]
         assert name == "cobo" or bool(well.any()), name
+
+
+class Gone(Wrapper):
+    """Clients of whom one answers nobody, whoever asks; a round without it must not ask it."""
+
+    def __init__(self, clients: AnyClients, name: str) -> None:
+        super().__init__(clients)
+        self.name = name
+
+    def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
+        for question in questions.values():
+            if self._concerns(question, self.names.index(self.name) if self.name in self.names else None):
+                raise ClientError({self.name: "no answer within 60 seconds"})
+        return super().answer(questions, seed=seed, round=round)
+
+    @staticmethod
+    def _concerns(question: Question, place: int | None) -> bool:
+        if place is None:
+            return False
+        if isinstance(question, PairLoss | Alignment):
+            rows, _, senders = question.peers.pairs()
+            return bool(((rows == place) | (senders == place)).any())
+        return question.present is None or bool(question.present[place])
+
+
+@pytest.mark.parametrize("model", ["scool_sbm", "fedfomo", "l2c", "cobo"])
+def test_who_is_absent_or_leaves_is_not_asked(model: str) -> None:
+    """Otherwise nobody could go on without a client that has died."""
+
+    def build(federation: Federation) -> CooperationModel:
+        return brief(load_model(model, federation.num_clients, federation=federation))
+
+    inside = Clients(FEDERATION, executor="stacked", dtype=torch.float64)
+    em = EM(build(FEDERATION), Gone(inside, NAME), SCHEDULE, seed=1)
+    state, info = em.step(em.init())
+    assert list(info.quarantined) == [NAME]
+    fewer, left = em.leave(state, [NAME], build)
+    _, info = fewer.step(left)
+    assert not info.quarantined

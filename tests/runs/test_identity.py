@@ -73,6 +73,25 @@ def test_facts_do_not_depend_on_what_was_learned() -> None:
     assert facts(driver("scool_sbm")) == before, "nor on the object"
 
 
+def test_what_pyro_notes_on_a_bound_is_no_setting(tmp_path: Path) -> None:
+    """TraceEnum_ELBO finds its number of plates in the first round; the run goes on nevertheless."""
+
+    def em() -> EM:
+        model = load_model("latent_space", K)
+        return driver(model._replace(e_step=SVIStep(steps=2, num_samples=2, elbo=pyro.infer.TraceEnum_ELBO())))
+
+    first = em()
+    before = facts(first)
+    first.fit(1, run=tmp_path / "run", progress=False)
+    assert facts(first) == before
+    assert em().fit(2, run=tmp_path / "run", resume=True, progress=False).state.round == 2
+
+
+def test_a_fact_that_only_the_run_has_is_seen() -> None:
+    with pytest.raises(InputError, match="privacy epsilon=1, this EM nothing"):
+        compare({"seed": ["1"], "privacy": ["epsilon=1"]}, {"seed": ["1"]}, "the run")
+
+
 def test_facts_of_an_earlier_format_are_compared_as_far_as_they_go() -> None:
     own = facts(driver("federico"))
     told = {"prior": ["ModelMixture"], "peers": ["EpsilonGreedy", "count=3"], "seed": ["1"]}
