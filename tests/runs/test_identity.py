@@ -73,6 +73,7 @@ def test_facts_do_not_depend_on_what_was_learned() -> None:
     assert facts(driver("scool_sbm")) == before, "nor on the object"
 
 
+@pytest.mark.filterwarnings("ignore:TraceEnum_ELBO found no sample sites")
 def test_what_pyro_notes_on_a_bound_is_no_setting(tmp_path: Path) -> None:
     """TraceEnum_ELBO finds its number of plates in the first round; the run goes on nevertheless."""
 
