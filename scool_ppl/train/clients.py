@@ -18,7 +18,7 @@ from scool_ppl.data.reading import SPLITS
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Batches, Probe, drawn, labelled, padded, shared, shuffled
-from scool_ppl.train.contract import BEHAVIOUR, Evaluation, Facts, Mixture, Plan, Pull, Shares, Trained
+from scool_ppl.train.contract import BEHAVIOUR, Evaluation, Facts, Mixture, Plan, Trained
 from scool_ppl.train.examine import examine
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer
@@ -119,27 +119,19 @@ class Clients:
             module = self.network()
         return {name: leaf.detach() for name, leaf in module.to(self.device, self._dtype).named_parameters()}
 
-    def train(
-        self,
-        params: Params,
-        optimizer_state: Params | None,
-        plan: Plan,
-        *,
-        pull: Pull | None = None,
-        shares: Shares | None = None,
-    ) -> Trained:
-        """Local training from params on the clients' own images, or on others', too, as `shares` says."""
+    def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
+        """Local training from params on the clients' own images, or on others', too, as the plan's `shares` say."""
         if plan.epochs < 0 or (plan.steps is not None and plan.steps < 1):
             raise InputError(
                 f"epochs={plan.epochs}, steps={plan.steps}: expected epochs of at least 0, steps of at least 1 or None"
             )
         batches = self.batches(plan)
-        if shares is not None:
-            random = generator(plan.seed, "share", plan.round) if shares.sampled else None
-            batches = shared(batches, shares.others, shares.own, random)
+        if plan.shares is not None:
+            random = generator(plan.seed, "share", plan.round) if plan.shares.sampled else None
+            batches = shared(batches, plan.shares.others, plan.shares.own, random)
         if plan.absent:
             batches = batches._replace(weight=batches.weight.index_fill(0, torch.tensor(plan.absent), 0))
-        return self.follow(params, optimizer_state, batches, plan, pull=pull)
+        return self.follow(params, optimizer_state, batches, plan)
 
     def batches(self, plan: Plan) -> Batches:
         """Each client's own shuffled batches of a round."""
@@ -147,22 +139,14 @@ class Clients:
             self.federation, self.batch_size, epochs=plan.epochs, steps=plan.steps, seed=plan.seed, round=plan.round
         )
 
-    def follow(
-        self,
-        params: Params,
-        optimizer_state: Params | None,
-        batches: Batches,
-        plan: Plan,
-        *,
-        pull: Pull | None = None,
-    ) -> Trained:
-        """Training by these batches; the loss is the mean over a client's last epoch."""
+    def follow(self, params: Params, optimizer_state: Params | None, batches: Batches, plan: Plan) -> Trained:
+        """Training by these batches in place of the plan's own; the loss is the mean over a client's last epoch."""
         state = optimizer_state or {}
         self._check(params)
         self._executors.choose(batches, partial(self._trial, params))
         batches = self._placed(batches)
         seeds = [key(plan.seed, "dropout", plan.round, name) for name in self.names]
-        params, state, losses = self._executors.running.train(params, state, self.inputs, batches, pull, seeds)
+        params, state, losses = self._executors.running.train(params, state, self.inputs, batches, plan.pull, seeds)
         return Trained(params, state, self._last_epoch(losses, batches).cpu(), batches.active.any(1).cpu())
 
     def _placed(self, batches: Batches) -> Batches:

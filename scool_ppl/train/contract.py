@@ -23,19 +23,6 @@ BEHAVIOUR = "behaviour of the clients"
 """The fact that says what clients do beside what they are asked: a line for each wrapper, from the inside."""
 
 
-class Plan(NamedTuple):
-    """One round of local training: so many epochs, or exactly `steps` batches, shuffled by seed and round.
-
-    absent: positions of clients who sit it out; neither their networks nor their optimisers move.
-    """
-
-    epochs: int = 1
-    steps: int | None = None
-    seed: int = 0
-    round: int = 0
-    absent: tuple[int, ...] = ()
-
-
 class Pull(NamedTuple):
     """A proximal term: adds strength_i (theta_i - centre_i) to client i's gradient at every step; strength (K,)."""
 
@@ -53,6 +40,22 @@ class Shares(NamedTuple):
     others: Tensor
     own: Tensor
     sampled: bool = False
+
+
+class Plan(NamedTuple):
+    """One round of local training: so many epochs, or exactly `steps` batches, shuffled by seed and round.
+
+    absent: positions of clients who sit it out; neither their networks nor their optimisers move. pull and shares are
+    what a mixing rule adds; without shares everybody learns from its own data.
+    """
+
+    epochs: int = 1
+    steps: int | None = None
+    seed: int = 0
+    round: int = 0
+    absent: tuple[int, ...] = ()
+    pull: Pull | None = None
+    shares: Shares | None = None
 
 
 class Trained(NamedTuple):
@@ -112,16 +115,8 @@ class AnyClients(Protocol):
     def init(self, seed: int) -> Params:
         """theta^0, name -> (K, ...)."""
 
-    def train(
-        self,
-        params: Params,
-        optimizer_state: Params | None,
-        plan: Plan,
-        *,
-        pull: Pull | None = None,
-        shares: Shares | None = None,
-    ) -> Trained:
-        """Local training from `params`, every client on its own data, or on those of others that `shares` says."""
+    def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
+        """Local training from `params`, every client on its own data, and what else the plan says."""
 
     def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
         """The answers to all questions of a round, in one exchange; on probes that seed and round determine."""
@@ -171,16 +166,8 @@ class Wrapper:
     def init(self, seed: int) -> Params:
         return self.clients.init(seed)
 
-    def train(
-        self,
-        params: Params,
-        optimizer_state: Params | None,
-        plan: Plan,
-        *,
-        pull: Pull | None = None,
-        shares: Shares | None = None,
-    ) -> Trained:
-        return self.clients.train(params, optimizer_state, plan, pull=pull, shares=shares)
+    def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
+        return self.clients.train(params, optimizer_state, plan)
 
     def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
         return self.clients.answer(questions, seed=seed, round=round)

@@ -12,7 +12,7 @@ from torch import Tensor
 from scool_ppl.base.randomness import generator
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError, unknown
-from scool_ppl.train.contract import BEHAVIOUR, AnyClients, Facts, Plan, Pull, Shares, Trained, Wrapper
+from scool_ppl.train.contract import BEHAVIOUR, AnyClients, Facts, Plan, Trained, Wrapper
 from scool_ppl.train.questions import Params
 
 Attack = Literal["sign-flip", "scaled", "random", "collude", "label-flip"]
@@ -84,17 +84,9 @@ class HostileClients(Wrapper):
         inside = self.clients.facts()
         return {**inside, BEHAVIOUR: [*inside.get(BEHAVIOUR, []), attack]}
 
-    def train(
-        self,
-        params: Params,
-        optimizer_state: Params | None,
-        plan: Plan,
-        *,
-        pull: Pull | None = None,
-        shares: Shares | None = None,
-    ) -> Trained:
+    def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
         """Local training of all, after which the hostile who have moved send something else."""
-        trained = super().train(params, optimizer_state, plan, pull=pull, shares=shares)
+        trained = super().train(params, optimizer_state, plan)
         hostile = (~self.honest & trained.moved).nonzero().flatten()
         if self.attack == "label-flip" or len(hostile) == 0:
             return trained

@@ -82,7 +82,7 @@ class RoundStart(NamedTuple):
         shares: Shares | None = None,
     ) -> Trained:
         """Local training, in which the absent do not move; a client whose training broke is a ClientError."""
-        trained = self.clients.train(params, optimizer, self.plan, pull=pull, shares=shares)
+        trained = self.clients.train(params, optimizer, self.plan._replace(pull=pull, shares=shares))
         check_training(trained, self.present, self.clients.names)
         return trained
 

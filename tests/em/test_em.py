@@ -394,9 +394,9 @@ class Watched(Wrapper):
     def perf_counter(self) -> float:
         return self.now
 
-    def train(self, params: Params, optimizer_state: Params | None, plan: Plan, **terms: Any) -> Trained:
+    def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
         self.now, self.trainings = self.now + 100, self.trainings + 1
-        return super().train(params, optimizer_state, plan, **terms)
+        return super().train(params, optimizer_state, plan)
 
     def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
         self.now += 10

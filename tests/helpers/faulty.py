@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -39,12 +39,12 @@ class FaultyClients(Wrapper):
     def due(self, *kinds: Kind) -> list[Fault]:
         return [fault for fault in self.faults if fault.round == self.now and fault.kind in kinds]
 
-    def train(self, params: Params, optimizer_state: Params | None, plan: Plan, **terms: Any) -> Trained:
+    def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
         self.now, self.calls = plan.round, self.calls + 1
         raising = [fault.client for fault in self.due("raise") if fault.client not in plan.absent]
         if raising:
             raise ClientError({self.names[client]: "OSError: no such device" for client in raising})
-        trained = super().train(params, optimizer_state, plan, **terms)
+        trained = super().train(params, optimizer_state, plan)
         for fault in self.due("nan loss", "inf update"):
             if trained.moved[fault.client]:
                 self._break(trained, fault)

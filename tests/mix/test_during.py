@@ -120,7 +120,7 @@ def test_sampled_neighbours_are_right_on_average() -> None:
     draws: dict[str, list[Tensor]] = {name: [] for name in expected}
     for seed in range(300):
         terms = ShareData(exact=False).during(start)
-        trained = whose.train(state.params, {}, Plan(epochs=0, steps=1, seed=seed), shares=terms.shares)
+        trained = whose.train(state.params, {}, Plan(epochs=0, steps=1, seed=seed, shares=terms.shares))
         for name, value in trained.params.items():
             draws[name].append(value)
     for name, value in expected.items():
@@ -131,7 +131,7 @@ def test_sampled_neighbours_are_right_on_average() -> None:
     # A round draws anew, and the same seed draws the same.
     shares = ShareData(exact=False).during(start).shares
     plans = [Plan(epochs=0, steps=1, round=round) for round in (0, 0, 1, 2, 3)]
-    rounds = [whose.train(state.params, {}, plan, shares=shares).loss for plan in plans]
+    rounds = [whose.train(state.params, {}, plan._replace(shares=shares)).loss for plan in plans]
     assert torch.equal(rounds[0], rounds[1])
     assert any(not torch.equal(rounds[0], other) for other in rounds[2:])
 

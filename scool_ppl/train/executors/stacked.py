@@ -151,14 +151,14 @@ def _runs(active: Tensor) -> Iterator[tuple[int, int]]:
     yield from pairwise(edges)
 
 
-class Layout(NamedTuple):
+class OptimizerLayout(NamedTuple):
     """What an optimiser keeps: `counters`, its entries that are one number per tensor; `rowwise`, may it be stacked?"""
 
     counters: frozenset[str]
     rowwise: bool
 
 
-def optimizer_layout(make: MakeOptimizer, device: torch.device) -> Layout:
+def optimizer_layout(make: MakeOptimizer, device: torch.device) -> OptimizerLayout:
     """What an optimiser keeps and whether it may be stacked: two steps on a stack of two against two steps on each."""
     values = torch.linspace(-1, 1, 18, device=device).view(2, 3, 3)
     gradients = torch.arange(36.0, device=device).sin().view(2, 2, 3, 3)
@@ -180,7 +180,7 @@ def optimizer_layout(make: MakeOptimizer, device: torch.device) -> Layout:
     try:
         stacked, state = after_two(values, gradients)
     except (RuntimeError, ValueError):
-        return Layout(frozenset(), rowwise=False)
+        return OptimizerLayout(frozenset(), rowwise=False)
     sizes = {name: torch.as_tensor(entry).dim() for name, entry in state.items() if entry is not None}
     rowwise = torch.allclose(stacked, torch.stack(alone)) and all(size in (0, 3) for size in sizes.values())
-    return Layout(frozenset(name for name, size in sizes.items() if size == 0), rowwise)
+    return OptimizerLayout(frozenset(name for name, size in sizes.items() if size == 0), rowwise)

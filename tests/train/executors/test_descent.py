@@ -20,7 +20,7 @@ def test_a_pull_is_the_gradient_of_a_proximal_term() -> None:
     params, centre = distinct(network), network.init(9)
     strength = torch.tensor([0.3, 0.0, 1.0, 0.1], dtype=torch.float64)
     free = network.train(params, None, Plan(epochs=1, steps=1, seed=0, round=0)).params
-    pulled = network.train(params, None, Plan(epochs=1, steps=1, seed=0, round=0), pull=Pull(centre, strength)).params
+    pulled = network.train(params, None, Plan(epochs=1, steps=1, seed=0, round=0, pull=Pull(centre, strength))).params
     for name in params:
         leaf = params[name].clone().requires_grad_()
         scale = strength.view(-1, *(1,) * (leaf.dim() - 1))

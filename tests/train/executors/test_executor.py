@@ -29,7 +29,7 @@ def test_masked_clients_do_not_move_nor_do_their_buffers(executor: str) -> None:
     first = network.train(network.init(0), None, Plan(epochs=1, seed=0, round=0))
     plan = resting(shuffled(data, 4, epochs=1, steps=None, seed=0, round=1), 1)
     pull = Pull(network.init(9), torch.ones(3, dtype=torch.float64))
-    second = network.follow(first.params, first.optimizer_state, plan, Plan(epochs=1, seed=0, round=1), pull=pull)
+    second = network.follow(first.params, first.optimizer_state, plan, Plan(epochs=1, seed=0, round=1, pull=pull))
     for before, after in zip(first[:2], second[:2], strict=True):
         for name in before:
             assert after[name][1].equal(before[name][1])

@@ -58,7 +58,7 @@ def test_executors_agree_with_unequal_clients_momentum_decay_and_pull(pulled: bo
     stacked, loop = both(federation())
     params = distinct(stacked)
     pull = Pull(stacked.init(9), torch.tensor([0.3, 0.0, 1.0, 0.1], dtype=torch.float64)) if pulled else None
-    results = [e.train(params, None, Plan(epochs=2, seed=0, round=0), pull=pull) for e in (stacked, loop)]
+    results = [e.train(params, None, Plan(epochs=2, seed=0, round=0, pull=pull)) for e in (stacked, loop)]
     assert_agree(*results)
     after = [
         e.train(r.params, r.optimizer_state, Plan(epochs=1, seed=0, round=1))
