@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; tests interrupt themselves
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # two test processes with two threads each would wait for one another
 
 
