@@ -36,8 +36,10 @@ def described(value: Any, depth: int = 0) -> str:
         value = value.item()
     if isinstance(value, _PLAIN):
         return repr(value)
-    if isinstance(value, Tensor | np.ndarray):
-        return _tensor(torch.as_tensor(value)) if not isinstance(value, np.ndarray) else _array(value)
+    if isinstance(value, Tensor):
+        return _tensor(value)
+    if isinstance(value, np.ndarray):
+        return _array(value)
     if isinstance(value, PurePath | torch.dtype | torch.device | Enum):
         return repr(str(value))
     if depth > _DEEPEST:
@@ -107,6 +109,13 @@ def _tensor(value: Tensor) -> str:
     return f"{tuple(value.shape)} {digest(value)[:12]}"
 
 
+def _array(value: np.ndarray[Any, Any]) -> str:
+    """An array of numbers as a tensor, of anything else by a digest."""
+    if value.dtype.kind in "biuf":
+        return _tensor(torch.from_numpy(value.copy()))
+    return f"{value.shape} {hashlib.sha256(repr(value.tolist()).encode()).hexdigest()[:12]}"
+
+
 def own_version() -> str:
     """The version of this library."""
     try:
@@ -117,7 +126,6 @@ def own_version() -> str:
 
 def versions() -> dict[str, str]:
     """Versions of what the numbers depend on."""
-    import numpy
     import pyro
 
     return {
@@ -126,12 +134,5 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "torchvision": version("torchvision"),  # importing it takes seconds
         "pyro": pyro.__version__,
-        "numpy": numpy.__version__,
+        "numpy": np.__version__,
     }
-
-
-def _array(value: np.ndarray[Any, Any]) -> str:
-    """An array of numbers as a tensor, of anything else by a digest."""
-    if value.dtype.kind in "biuf":
-        return _tensor(torch.from_numpy(value.copy()))
-    return f"{value.shape} {hashlib.sha256(repr(value.tolist()).encode()).hexdigest()[:12]}"

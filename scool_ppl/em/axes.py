@@ -41,9 +41,9 @@ def site_layouts(prior: GraphPrior, evidence: Evidence) -> dict[str, Layout]:
 
 def _is_simplex(support: object, size: int) -> bool:
     """Are the values of this support the vertices or points of a simplex?"""
-    vertex, corner = torch.eye(size)[0], torch.full((size,), 1.0 + (size == 1))
+    vertex, outside = torch.eye(size)[0], torch.full((size,), 2.0 if size == 1 else 1.0)
     check = getattr(support, "check", None)
-    return check is not None and bool(torch.as_tensor(check(vertex)).all()) and not bool(check(corner).all())
+    return check is not None and bool(torch.as_tensor(check(vertex)).all()) and not bool(check(outside).all())
 
 
 def parameter_layouts(prior: GraphPrior, evidence: Evidence) -> dict[str, Layout]:

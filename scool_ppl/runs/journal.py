@@ -35,7 +35,7 @@ class Journal:
         self.trained: Evaluation | None = None
         self.history: list[Row] = []
         self._tried: int | None = None
-        self.facts = facts(em)  # once: what a part keeps to itself while it runs is no setting
+        self.facts = {} if run is None else facts(em)  # once: what a part keeps to itself while it runs is no setting
 
     def record(self, row: Row, graph: CooperationGraph, state: EMState, trained: Evaluation, last: bool) -> None:
         """A completed round: a row of the history, and every so often and at the end a checkpoint."""

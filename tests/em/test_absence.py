@@ -108,13 +108,13 @@ def test_the_last_good_network_and_all_that_is_known_of_it_stay(model: str) -> N
     graph = em.graph(after)
     assert not graph.dense()[FAULTY].any()
     assert not graph.dense()[:, FAULTY].any()
-    turn, last = em.round_start(after), em.graph(before).dense()
-    assert turn.peers is not None
-    assert turn.weights is not None
-    woken = turn.peers.dense(turn.weights.double())
-    looked_at_again = turn.peers.dense(turn.peers.mask.double()) > 0
+    begin, last = em.round_start(after), em.graph(before).dense()
+    assert begin.peers is not None
+    assert begin.weights is not None
+    woken = begin.peers.dense(begin.weights.double())
+    looked_at_again = begin.peers.dense(begin.peers.mask.double()) > 0
     assert torch.allclose(woken[FAULTY], last[FAULTY].double().where(looked_at_again[FAULTY], 0), atol=1e-12)
-    assert RESTING not in turn.memory
+    assert RESTING not in begin.memory
     if em.model.prior.kind == "rows":
         sums = woken.sum(1)
         assert bool((((sums - 1).abs() < 1e-6) | (sums < 1 - 1e-6)).all())
@@ -201,12 +201,12 @@ def test_nothing_is_forgotten_over_rounds_of_absence() -> None:
         for _ in range(3):
             state, _ = em.step(state, absent=[NAME])
             assert not em.graph(state).dense()[FAULTY].any()
-        turn = em.round_start(state)
-        assert turn.peers is not None
+        begin = em.round_start(state)
+        assert begin.peers is not None
         assert before.peers is not None
         if model != "fedfomo":  # which looks at others in every round
             known = before.peers.dense(before.peers.mask.double())[FAULTY] > 0
-            assert bool((turn.peers.dense(turn.peers.mask.double())[FAULTY] > 0)[known].all())
+            assert bool((begin.peers.dense(begin.peers.mask.double())[FAULTY] > 0)[known].all())
         state, _ = em.step(state)
         assert em.graph(state).dense()[FAULTY].any() or model == "fedfomo"
         assert all(bool(value.isfinite().all()) for value in state.params.values())
@@ -302,14 +302,14 @@ def test_a_network_that_has_diverged_is_nobodys_choice(junk: float) -> None:
         params = {n: value.clone() for n, value in state.params.items()}
         params["1.weight"][1] = junk
         state = state._replace(params=params)
-        turn = em.round_start(state)
+        begin = em.round_start(state)
         trained = {n: value.clone() for n, value in params.items()}
-        turn = turn._replace(params=trained)
+        begin = begin._replace(params=trained)
         if name != "dada":  # which looks at no losses
             with pytest.raises(ClientError, match="client 1: its network's loss is not finite"):
-                em.look(turn, trained)
-            turn = turn._replace(absent=(1,))  # as EM.step does
-        evidence, joint, _ = em.look(turn, trained)
+                em.look(begin, trained)
+            begin = begin._replace(absent=(1,))  # as EM.step does
+        evidence, joint, _ = em.look(begin, trained)
         if name == "scool_attention":
             evidence._shown["updates"] = {n: normal(*value.shape) for n, value in trained.items()}
         posterior, _ = em.infer(state, evidence, joint)

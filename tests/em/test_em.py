@@ -228,8 +228,8 @@ def test_the_bound_never_falls_within_a_round(name: str, clients: Clients) -> No
     run = em(name, clients)
     state = run.init()
     for _ in range(3):
-        turn = run.round_start(state)
-        evidence, joint, _ = run.look(turn, run.train(state, turn).trained.params)
+        begin = run.round_start(state)
+        evidence, joint, _ = run.look(begin, run.train(state, begin).trained.params)
         posterior, _ = run.infer(state, evidence, joint)
         bounds = posterior.bounds
         assert all(b >= a - 1e-9 * (1 + abs(a)) for a, b in itertools.pairwise(bounds))

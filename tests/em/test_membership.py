@@ -42,10 +42,10 @@ def ran(em: EM, state: EMState | None = None, rounds: int = 2) -> EMState:
 
 
 def dense(em: EM, state: EMState) -> Tensor:
-    turn = em.round_start(state)
-    assert turn.peers is not None
-    assert turn.weights is not None
-    return turn.peers.dense(turn.weights.double())
+    begin = em.round_start(state)
+    assert begin.peers is not None
+    assert begin.weights is not None
+    return begin.peers.dense(begin.weights.double())
 
 
 @pytest.mark.parametrize("model", model_names())
@@ -93,8 +93,8 @@ def test_a_join_and_a_leave_of_the_same_client_change_nothing(model: str) -> Non
 
 def with_edges_restored(em: EM, state: EMState) -> EMState:
     """The state with the graph as the next round sees it."""
-    turn = em.round_start(state)
-    return state._replace(peers=turn.peers, moments=state.moments | {"Y": turn.weights}, memory=dict(turn.memory))
+    begin = em.round_start(state)
+    return state._replace(peers=begin.peers, moments=state.moments | {"Y": begin.weights}, memory=dict(begin.memory))
 
 
 POSITION = ("dpsgd", "ring", "covariate_sbm")  # their priors know clients by position
@@ -152,8 +152,8 @@ def test_where_a_newcomer_starts() -> None:
             assert torch.equal(value[5], expected)
         if start == "warm-up":
             assert "started" not in joined.optimizer
-            turn = fresh.round_start(fresh.init())._replace(round=-1)
-            trained = turn.train(fresh.init().params)
+            begin = fresh.round_start(fresh.init())._replace(round=-1)
+            trained = begin.train(fresh.init().params)
             assert all(
                 torch.allclose(trained.params[name][0], joined.params[name][5], atol=1e-12) for name in trained.params
             )

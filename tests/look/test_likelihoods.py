@@ -217,14 +217,14 @@ def test_an_unknown_reference_is_refused_with_the_nearest() -> None:
 def test_diverged_losses_do_not_move_the_reference_nor_the_other_pairs() -> None:
     whose = clients(5)
     em, state = driver(CooperationModel(Dirac(torch.zeros(5, 5)), CrossLoss(), Alone()), whose)
-    turn = em.round_start(state)
-    evidence, healthy, _ = em.look(turn, state.params)
+    start = em.round_start(state)
+    evidence, healthy, _ = em.look(start, state.params)
     broken = {name: value.clone() for name, value in state.params.items()}
     worst = int(evidence.loss.mean(1).argmax())  # whose losses are not among anybody's lowest
     broken["1.weight"][worst] = torch.nan
     with pytest.raises(ClientError, match=f"client {worst}: its network's loss is not finite"):
-        em.look(turn, broken)
-    left, joint, _ = em.look(turn._replace(absent=(worst,)), broken)
+        em.look(start, broken)
+    left, joint, _ = em.look(start._replace(absent=(worst,)), broken)
     assert healthy.table is not None
     assert joint.table is not None
     others = [i for i in range(5) if i != worst]

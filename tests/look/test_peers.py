@@ -28,7 +28,7 @@ DRAWS = 400
 OTHERS = ~torch.eye(K, dtype=torch.bool)
 
 
-def turn(
+def begin(
     round: int = 0,
     *,
     size: int = K,
@@ -66,7 +66,7 @@ def looked_at(peers: Peers) -> list[set[int]]:
 def frequency(policy: PeerPolicy, **options: Any) -> Tensor:
     """How often each pair is looked at, over seeds."""
     options.setdefault("round", 0)
-    return torch.stack([policy(turn(seed=seed, **options)).fresh.mask.double() for seed in range(DRAWS)]).mean(0)
+    return torch.stack([policy(begin(seed=seed, **options)).fresh.mask.double() for seed in range(DRAWS)]).mean(0)
 
 
 def within(found: Tensor | float, expected: float) -> bool:
@@ -76,19 +76,19 @@ def within(found: Tensor | float, expected: float) -> bool:
 
 
 def test_all_keeps_everybody_and_any_table_it_is_given() -> None:
-    first = All()(turn(size=3))
+    first = All()(begin(size=3))
     assert torch.equal(first.mask, ~torch.eye(3, dtype=torch.bool))
-    assert bool(All()(turn(size=3, includes_self=True)).mask.all())
+    assert bool(All()(begin(size=3, includes_self=True)).mask.all())
     for peers in (first, Peers(torch.ones(4, 2, dtype=torch.bool), torch.tensor([[1, 3], [0, 2], [3, 0], [2, 1]]))):
         weights = normal(*peers.mask.shape)
-        assert All()(turn(99, size=peers.num_clients, peers=peers, weights=weights)) is peers
+        assert All()(begin(99, size=peers.num_clients, peers=peers, weights=weights)) is peers
 
 
 @pytest.mark.parametrize("includes_self", [False, True])
 @pytest.mark.parametrize("count", [1, 3, 5, 9])
 def test_without_exploration_the_best_are_looked_at(count: int, includes_self: bool) -> None:
     policy = EpsilonGreedy(count, epsilon=0.0)
-    peers = policy(turn(memory=known(affinity()), includes_self=includes_self))
+    peers = policy(begin(memory=known(affinity()), includes_self=includes_self))
     expected = best(affinity(), count)
     assert looked_at(peers) == [row | {i} if includes_self else row for i, row in enumerate(expected)]
     assert peers.senders is None
@@ -99,7 +99,7 @@ def test_affinity_is_the_sum_of_the_graphs_or_the_last_one(accumulate: bool) -> 
     policy, memory, peers = EpsilonGreedy(2, 0.0, accumulate=accumulate), {}, None
     last = expected = torch.zeros(K, K).double()
     for round in range(4):
-        given = turn(round, peers=peers, weights=None if round == 0 else last, memory=memory, seed=3)
+        given = begin(round, peers=peers, weights=None if round == 0 else last, memory=memory, seed=3)
         before = dict(memory)
         found, memory = policy(given), policy.to_remember(given)
         assert before == given.memory, "what is to be remembered is returned, not written"
@@ -118,7 +118,7 @@ def test_affinity_is_the_sum_of_the_graphs_or_the_last_one(accumulate: bool) -> 
 def test_nothing_known_of_a_newcomer_is_no_affinity() -> None:
     values = affinity()
     values[2] = values[:, 2] = torch.nan
-    found = EpsilonGreedy(2, 0.0).affinity(turn(memory=known(values)))
+    found = EpsilonGreedy(2, 0.0).affinity(begin(memory=known(values)))
     assert not found[2].any()
     assert not found[:, 2].any()
     assert torch.equal(found[3:, 3:], values[3:, 3:])
@@ -126,18 +126,18 @@ def test_nothing_known_of_a_newcomer_is_no_affinity() -> None:
 
 def test_the_first_graph_of_a_prior_is_no_affinity() -> None:
     """Before the first round a graph is what the prior starts from, not what the clients found."""
-    given = turn(0, peers=Peers(OTHERS), weights=affinity())
+    given = begin(0, peers=Peers(OTHERS), weights=affinity())
     assert not bool(EpsilonGreedy(2, 0.0).affinity(given).any())
 
 
 @pytest.mark.parametrize("policy", [All(), Top(2), RandomPairs()], ids=str)
 def test_most_policies_remember_nothing(policy: PeerPolicy) -> None:
-    assert policy.to_remember(turn(3, peers=Peers(OTHERS), weights=affinity())) == {}
+    assert policy.to_remember(begin(3, peers=Peers(OTHERS), weights=affinity())) == {}
 
 
 def test_a_policy_without_a_choice_says_what_to_write() -> None:
     with pytest.raises(InputError, match="Mine has no `__call__`; write one that returns the round's Peers"):
-        type("Mine", (PeerPolicy,), {})()(turn())
+        type("Mine", (PeerPolicy,), {})()(begin())
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -168,7 +168,7 @@ def test_exploration_decays(round: int, epsilon: float) -> None:
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0])
 def test_exactly_count_others_and_always_itself_where_it_may(epsilon: float, size: int, includes_self: bool) -> None:
     for seed in range(20):
-        peers = EpsilonGreedy(3, epsilon)(turn(size=size, seed=seed, includes_self=includes_self))
+        peers = EpsilonGreedy(3, epsilon)(begin(size=size, seed=seed, includes_self=includes_self))
         mask = peers.mask
         assert bool((mask.diagonal() == includes_self).all())
         assert (mask.sum(1) - mask.diagonal().long()).tolist() == [min(3, size - 1)] * size
@@ -178,7 +178,7 @@ def test_it_remembers_whom_it_has_looked_at() -> None:
     policy, peers, seen = EpsilonGreedy(2, 1.0, remember=True), None, torch.zeros(K, K, dtype=torch.bool)
     forgets = EpsilonGreedy(2, 1.0)
     for round in range(4):
-        given = turn(round, peers=peers, weights=None if peers is None else peers.mask.double(), includes_self=True)
+        given = begin(round, peers=peers, weights=None if peers is None else peers.mask.double(), includes_self=True)
         peers = policy(given)
         assert peers.looked is not None
         assert torch.equal(peers.looked, forgets(given._replace(memory={})).mask)
@@ -206,13 +206,13 @@ def test_pairs_are_looked_at_with_the_probability_of_their_schedule(policy: Rand
         assert within(found[OTHERS], probability)
         assert not bool(found.diagonal().any())
     # Pairs are independent of one another.
-    draws = torch.stack([policy(turn(1, seed=seed)).fresh.mask.double() for seed in range(DRAWS)])
+    draws = torch.stack([policy(begin(1, seed=seed)).fresh.mask.double() for seed in range(DRAWS)])
     assert within((draws[:, 0, 1] * draws[:, 2, 3]).mean(), expected[1] ** 2)
 
 
 def test_both_of_a_pair_look_or_neither_and_the_others_stay_in_the_graph() -> None:
     for seed in range(20):
-        peers = RandomPairs("clients")(turn(seed=seed))
+        peers = RandomPairs("clients")(begin(seed=seed))
         assert peers.looked is not None
         assert torch.equal(peers.looked, peers.looked.T)
         assert torch.equal(peers.mask, OTHERS)
@@ -225,7 +225,7 @@ def shrunk(
     """What Top makes of these candidates, by default of everybody, and this graph."""
     size = 4 if weights is None else len(weights)
     peers = Peers.everybody(size, itself) if peers is None and weights is not None else peers
-    return policy(turn(round, size=size, peers=peers, weights=weights, includes_self=itself))
+    return policy(begin(round, size=size, peers=peers, weights=weights, includes_self=itself))
 
 
 def test_top_starts_with_everybody_and_waits() -> None:
@@ -240,7 +240,7 @@ def test_top_starts_with_everybody_and_waits() -> None:
 
 def test_top_begins_again_when_clients_have_joined() -> None:
     everybody = Peers.everybody(4)
-    given = turn(5, size=4, peers=everybody, weights=uniform(4, 4), memory={JOINED: Remembered(torch.tensor(3), ())})
+    given = begin(5, size=4, peers=everybody, weights=uniform(4, 4), memory={JOINED: Remembered(torch.tensor(3), ())})
     assert Top(keep=2, after=3)(given) is everybody
     assert Top(keep=2, after=2)(given).mask.shape == (4, 2)
 
@@ -332,7 +332,7 @@ def test_a_policy_repeats_with_its_seed_and_leaves_the_global_generator_alone(po
     before = torch.get_rng_state()
     masks = {}
     for seed, round in itertools.product(range(3), range(1, 4)):
-        one, other = (policy(turn(round, seed=seed)).fresh.mask for _ in range(2))
+        one, other = (policy(begin(round, seed=seed)).fresh.mask for _ in range(2))
         assert torch.equal(one, other)
         masks[seed, round] = one
     assert torch.equal(torch.get_rng_state(), before)
