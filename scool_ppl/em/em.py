@@ -142,8 +142,16 @@ class EM:
         check_state(state, self.prior_start, self.clients.num_clients, "updates" in self.model.needs)
 
     @torch.enable_grad()
-    def step(self, state: EMState, absent: Collection[str] | Mapping[str, str] = ()) -> tuple[EMState, EMInfo]:
+    def step(
+        self,
+        state: EMState,
+        absent: Collection[str] | Mapping[str, str] = (),
+        *,
+        unmixed: Params | None = None,
+    ) -> tuple[EMState, EMInfo]:
         """One round: train, look, infer, mix. `absent` are clients who sit it out, by name, or name -> reason.
+
+        unmixed: networks of the same clients that nobody has mixed, for likelihoods that look at such, name -> (K, ...).
 
         Where clients fail (ClientError) the round begins again without them: everybody else ends with the bits of a
         round in which they were absent from the start. A RunError if all fail; the state is as it was.
@@ -152,19 +160,21 @@ class EM:
         clock, away = _Clock(), absence_reasons(absent, self.clients.names)
         while True:
             try:
-                return self._round(state, away, clock)
+                return self._round(state, away, clock, unmixed)
             except ClientError as fault:
                 away = add_failed(away, fault, self.clients.names, state.round)
             except InputError as error:
                 found = original(error)
                 raise found from found.__cause__
 
-    def _round(self, state: EMState, away: dict[str, str], clock: _Clock) -> tuple[EMState, EMInfo]:
+    def _round(
+        self, state: EMState, away: dict[str, str], clock: _Clock, unmixed: Params | None
+    ) -> tuple[EMState, EMInfo]:
         start = self.round_start(state, away)
         with clock("train"):
             trained, mixing_memory = self.train(state, start)
         with clock("look"):
-            evidence, joint, look_memory = self.look(start, trained.params, clock)
+            evidence, joint, look_memory = self.look(start, trained.params, clock, unmixed=unmixed)
         with clock("infer"):
             posterior, prior = self.infer(state, evidence, joint)
         with clock("mix"):
@@ -223,7 +233,9 @@ class EM:
         trained = start.train(state.params, state.optimizer, pull=terms.pull, shares=terms.shares)
         return Train(trained, dict(terms.memory))
 
-    def look(self, start: RoundStart, trained: Params, clock: _Clock | None = None) -> Look:
+    def look(
+        self, start: RoundStart, trained: Params, clock: _Clock | None = None, *, unmixed: Params | None = None
+    ) -> Look:
         """The round's candidates and what they show, got in one exchange and scored by the likelihood.
 
         Where the likelihood is a function of the graph, clients are asked during infer: `clock` counts that as looking.
@@ -235,7 +247,7 @@ class EM:
             with (clock or _Clock()).counting("look"), threads(count):
                 yield
 
-        evidence = RoundEvidence(start, trained, model.peers(start), model.needs, asking)
+        evidence = RoundEvidence(start, trained, model.peers(start), model.needs, asking, unmixed)
         log_lik = model.likelihood(evidence)
         memory = {**model.peers.to_remember(start), **model.likelihood.to_remember(evidence, log_lik)}
         return Look(evidence, Joint(model.prior, log_lik), memory)

@@ -2,7 +2,7 @@
 
 from scool_ppl.infer.bound import MomentELBO
 from scool_ppl.infer.distributions import BlockBernoulli, OneHot
-from scool_ppl.infer.estep import EStep, NaturalGradient, Posterior, ProjectedGradient, SVIStep
+from scool_ppl.infer.estep import EStep, ModeSearch, NaturalGradient, Posterior, ProjectedGradient, SVIStep
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.priors import GraphPrior, Joint
 
@@ -12,6 +12,7 @@ __all__ = [
     "EStep",
     "GraphPrior",
     "Joint",
+    "ModeSearch",
     "MomentELBO",
     "NaturalGradient",
     "OneHot",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -52,11 +53,24 @@ def enumerated_bound(joint: Joint, guide: AutoMeanField, evidence: Evidence) -> 
         means[site] = torch.zeros(()) if mean is None else mean.detach()
         if kind == "dirichlet":
             total += float(fn.entropy().sum().detach())
+    for log_q, log_p in _configurations(joint, guide, evidence, means):
+        total += math.exp(log_q) * (log_p - log_q)
+    return total
+
+
+def enumerated_mode(joint: Joint, guide: AutoMeanField, evidence: Evidence) -> float:
+    """max_x log p(x) over all x of discrete sites."""
+    means = {site: guide.distribution(site).mean.detach() for site in guide.kinds}
+    return max(log_p for _, log_p in _configurations(joint, guide, evidence, means))
+
+
+def _configurations(
+    joint: Joint, guide: AutoMeanField, evidence: Evidence, means: dict[str, Tensor]
+) -> Iterator[tuple[float, float]]:
+    """log q(x) and log p(x) of every configuration x; the other sites are at their means."""
     with torch.no_grad():
         for configuration in itertools.product(*factors(guide)):
             values = {site: mean.clone() for site, mean in means.items()}
             for site, place, value, _ in configuration:
                 values[site][place] = value
-            log_q = sum(choice.log_q for choice in configuration)
-            total += math.exp(log_q) * (float(log_joint(joint, values, evidence)[0]) - log_q)
-    return total
+            yield sum(choice.log_q for choice in configuration), float(log_joint(joint, values, evidence)[0])

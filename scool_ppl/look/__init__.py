@@ -1,6 +1,7 @@
 """Look: who is a candidate, what the clients show, and how that scores the graph."""
 
 from scool_ppl.look.evidence import Distance, Evidence, Need, RoundEvidence
+from scool_ppl.look.images import BlockMixture
 from scool_ppl.look.likelihoods import (
     CrossLoss,
     GradientAlignment,
@@ -15,6 +16,7 @@ from scool_ppl.look.peers import All, EpsilonGreedy, PeerPolicy, RandomPairs, To
 
 __all__ = [
     "All",
+    "BlockMixture",
     "CrossLoss",
     "Distance",
     "EpsilonGreedy",

@@ -14,7 +14,7 @@ from scool_ppl.base.arguments import check_kind
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.faults import check_losses, check_table
-from scool_ppl.train.questions import Alignment, LabelEntropy, OwnLoss, PairLoss, Params, Question
+from scool_ppl.train.questions import Alignment, ImageLoss, LabelEntropy, OwnLoss, PairLoss, Params, Question
 from scool_ppl.train.round_start import Memory, RoundStart
 
 
@@ -31,7 +31,7 @@ class Distance(NamedTuple):
 Need = str | Distance
 NEEDS = (
     *("loss", "loss_received", "label_entropy", "updates", "validation_before", "validation_received"),
-    *("alignment", "mixed_validation"),
+    *("alignment", "mixed_validation", "image_loss", "unmixed_image_loss", "own_image_loss"),
 )
 """What priors and likelihoods may declare by name, besides a Distance; each is described at the property of `Evidence`."""
 
@@ -70,12 +70,18 @@ class Evidence:
         chance: float | None = None,
         label_entropy: Tensor | None = None,
         updates: Params | None = None,
+        image_loss: Tensor | None = None,
+        own_image_loss: Tensor | None = None,
         includes_self: bool = False,
         seed: int = 0,
         round: int = 0,
     ) -> Evidence:
-        """Evidence with known losses: `loss` (K, M) of model i on the data of its m-th candidate j; and other facts."""
+        """Evidence with known losses: `loss` (K, M) of model i on the data of its m-th candidate j; and other facts.
+
+        `image_loss` is of networks that nobody has mixed.
+        """
         facts = {"loss_received": loss_received, "label_entropy": label_entropy, "updates": updates, "chance": chance}
+        facts |= {"image_loss": image_loss, "unmixed_image_loss": image_loss, "own_image_loss": own_image_loss}
         given = {name: fact for name, fact in facts.items() if fact is not None}
         return GivenEvidence(loss, peers, given, includes_self, seed, round)
 
@@ -123,6 +129,27 @@ class Evidence:
     def validation_received(self) -> Tensor:
         """V_i(theta_j^{t+1/2}): loss of the sender's trained network on the receiver's validation data, (K, M)."""
         return self.shown("validation_received")
+
+    @property
+    def image_loss(self) -> Tensor:
+        """-log p of the receiver's n-th training image by the sender's trained network, (K, M, n, T), calibrated; nan
+        where there is none. See `train.ImageLoss`.
+        """
+        return self.shown("image_loss")
+
+    @property
+    def unmixed_image_loss(self) -> Tensor | None:
+        """The same by networks that nobody has mixed, for which every image of another client is held out: those trained
+        in the first round, or in all rounds those of a track of local training beside this one; None if there are none.
+        """
+        return self.shown("unmixed_image_loss")
+
+    @property
+    def own_image_loss(self) -> Tensor | None:
+        """-log p of a client's own validation images by its network that nobody has mixed, (K, n, T), calibrated; None
+        where there is no such network.
+        """
+        return self.shown("own_image_loss")
 
     @property
     def alignment(self) -> Tensor:
@@ -174,7 +201,7 @@ class GivenEvidence(Evidence):
     def _missing(self, need: Need) -> str:
         return (
             f"this evidence was given without clients and has no {need}; pass loss_received= (needed for a table of peers "
-            "or a one-sided mask), chance=, label_entropy= or updates= to Evidence.given"
+            "or a one-sided mask), chance=, label_entropy=, updates=, image_loss= or own_image_loss= to Evidence.given"
         )
 
 
@@ -182,7 +209,8 @@ class RoundEvidence(Evidence):
     """Evidence of a round: the networks, and the answers to all that is needed, got in one exchange.
 
     A client whose network or data give no finite number in any pair is a ClientError. `asking` is entered whenever
-    clients are asked later, by a likelihood that is a function of the graph ("mixed_validation").
+    clients are asked later, by a likelihood that is a function of the graph ("mixed_validation"). `unmixed`: networks of
+    the same clients that nobody has mixed, where there are any; in the first round those just trained are such.
     """
 
     def __init__(
@@ -192,10 +220,12 @@ class RoundEvidence(Evidence):
         peers: Peers,
         needs: Collection[Need] = (),
         asking: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        unmixed: Params | None = None,
     ) -> None:
         super().__init__(peers, start.present, memory=dict(start.memory), seed=start.seed, round=start.round)
         self.clients, self._asking = start.clients, asking
         self.before, self.trained = start.params, trained
+        self.unmixed = trained if unmixed is None and start.round == 0 else unmixed
         dtype = next(iter(trained.values())).dtype
         self._shown["chance"] = torch.as_tensor(start.clients.federation.task.chance, dtype=dtype)
         self._ask(check_needs(needs), start)
@@ -216,8 +246,14 @@ class RoundEvidence(Evidence):
             questions["validation_received"] = PairLoss(self.trained, fresh, "sender", "validation")
         if "alignment" in needs:
             questions["alignment"] = Alignment(self.trained, fresh)
+        questions |= self._image_questions(needs)
         answers = self._answers(questions)
         self._check(questions, answers)
+        self._shown.update(dict.fromkeys({"unmixed_image_loss", "own_image_loss"} & set(needs)))
+        if self.unmixed is self.trained and "image_loss" in answers and "unmixed_image_loss" in needs:
+            answers["unmixed_image_loss"] = answers["image_loss"]
+        if "own_image_loss" in answers:
+            answers["own_image_loss"] = answers["own_image_loss"].squeeze(1)
         if both and "loss" in answers:
             answers["loss_received"] = answers["loss"].T
         self._shown.update(answers)
@@ -229,6 +265,18 @@ class RoundEvidence(Evidence):
             if isinstance(need, Distance):
                 self._shown[need] = self._distance(need)
 
+    def _image_questions(self, needs: Collection[Need]) -> dict[str, Question]:
+        questions: dict[str, Question] = {}
+        fresh, unmixed = self.peers.fresh, self.unmixed
+        if "image_loss" in needs or ("unmixed_image_loss" in needs and unmixed is self.trained):
+            questions["image_loss"] = ImageLoss(self.trained, fresh, calibrated=True)
+        if "unmixed_image_loss" in needs and unmixed is not None and unmixed is not self.trained:
+            questions["unmixed_image_loss"] = ImageLoss(unmixed, fresh, calibrated=True)
+        if "own_image_loss" in needs and unmixed is not None:
+            own = Peers(self.present[:, None], torch.arange(self.num_clients)[:, None])
+            questions["own_image_loss"] = ImageLoss(unmixed, own, "validation", calibrated=True)
+        return questions
+
     def _answers(self, questions: Mapping[str, Question]) -> dict[str, Tensor]:
         return self.clients.answer(questions, seed=self.seed, round=self.round) if questions else {}
 
@@ -238,6 +286,9 @@ class RoundEvidence(Evidence):
                 check_table(answers[name], question.peers, self.clients.names, question.whose)
             elif isinstance(question, Alignment):
                 check_table(answers[name], question.peers, self.clients.names, "both")
+            elif isinstance(question, ImageLoss):
+                mean = answers[name].double().nanmean((2, 3))  # without an image there is nothing to blame anybody for
+                check_table(mean.masked_fill(mean.isnan(), 0), question.peers, self.clients.names, "sender")
             elif isinstance(question, OwnLoss):
                 check_losses(answers[name], self.present, self.clients.names)
 
@@ -279,6 +330,8 @@ class BlankEvidence(Evidence):
         self._shown.update({"chance": torch.zeros(()), "loss": pairs, "loss_received": pairs})
         for need in check_needs(needs):
             self._shown[need] = each if need in ("label_entropy", "validation_before") else pairs
+        self._shown["image_loss"] = self._shown["unmixed_image_loss"] = pairs[..., None, None]
+        self._shown["own_image_loss"] = each[:, None, None]
         self._shown["updates"] = {name: torch.zeros_like(value) for name, value in start.params.items()}
         self._shown["mixed_validation"] = lambda graph: each.to(graph)
 

@@ -46,6 +46,10 @@ class _Categorical(ABC):
     def from_predictive(self, predictive: Tensor) -> Tensor:
         return predictive.clamp(min=1e-30).log()
 
+    def tempered(self, outputs: Tensor, temperature: Tensor) -> Tensor:
+        """softmax(h / T)"""
+        return outputs / temperature
+
     def _cross_entropy(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none").view(targets.shape)
 
@@ -87,6 +91,9 @@ class Classification(_Categorical):
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self._cross_entropy(outputs, targets)
+
+    def position_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.losses(outputs, targets)[..., None]
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.argmax(-1) == targets
@@ -135,6 +142,9 @@ class NextToken(_Categorical):
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self._cross_entropy(outputs, targets).mean(-1)
+
+    def position_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._cross_entropy(outputs, targets)
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs.argmax(-1) == targets).to(outputs.dtype).mean(-1)

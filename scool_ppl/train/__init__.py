@@ -5,7 +5,7 @@ from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Evaluation, Facts, Mixture, Plan, Pull, Shares, Trained, Wrapper
 from scool_ppl.train.hostile import HostileClients
 from scool_ppl.train.networks import NETWORKS, network_for, network_of
-from scool_ppl.train.questions import Alignment, LabelEntropy, OwnLoss, PairLoss, Params, Question
+from scool_ppl.train.questions import Alignment, ImageLoss, LabelEntropy, OwnLoss, PairLoss, Params, Question
 from scool_ppl.train.round_start import Memory, Remembered, RoundStart
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Evaluation",
     "Facts",
     "HostileClients",
+    "ImageLoss",
     "LabelEntropy",
     "Memory",
     "Mixture",

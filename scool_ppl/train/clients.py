@@ -25,7 +25,16 @@ from scool_ppl.train.executors.descent import MakeOptimizer
 from scool_ppl.train.forward import Forward
 from scool_ppl.train.gradients import midpoint_alignment
 from scool_ppl.train.networks import network_of
-from scool_ppl.train.questions import Alignment, LabelEntropy, OwnLoss, PairLoss, Params, Question, check_whose
+from scool_ppl.train.questions import (
+    Alignment,
+    ImageLoss,
+    LabelEntropy,
+    OwnLoss,
+    PairLoss,
+    Params,
+    Question,
+    check_whose,
+)
 
 
 class Clients:
@@ -221,15 +230,17 @@ class Clients:
 
     def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
         """The answers to all questions of a round, on the round's probes, which are drawn once."""
-        splits = {question.split for question in questions.values() if not isinstance(question, LabelEntropy)}
-        probes = {split: self.probe(seed, round, split) for split in sorted(splits)}
+        others = (question for question in questions.values() if not isinstance(question, LabelEntropy | ImageLoss))
+        probes = {split: self.probe(seed, round, split) for split in sorted({question.split for question in others})}
         if "validation" in probes and not bool(probes["validation"].mask.any(1).all()):
             raise InputError(
                 "a client has no validation images, this model needs them; give the federation validation=0.2"
             )
-        return {name: self._answer(question, probes).cpu() for name, question in questions.items()}
+        return {name: self._answer(question, probes, seed).cpu() for name, question in questions.items()}
 
-    def _answer(self, question: Question, probes: Mapping[str, Probe]) -> Tensor:
+    def _answer(self, question: Question, probes: Mapping[str, Probe], seed: int) -> Tensor:
+        if isinstance(question, ImageLoss):
+            return self._image_loss(question, seed)
         if isinstance(question, PairLoss):
             return self.pair_loss(question.networks, question.peers, probes[question.split], question.whose)
         if isinstance(question, OwnLoss):
@@ -240,6 +251,17 @@ class Clients:
             return midpoint_alignment(self._forward(question.networks), question.networks, question.peers, probe)
         targets = [self.federation.labels(client, rows) for client, rows in enumerate(self.federation.train)]
         return _of(question.present, self._task.marginal(targets, next(self._module.parameters()).dtype))
+
+    @torch.no_grad()
+    def _image_loss(self, question: ImageLoss, seed: int) -> Tensor:
+        forward, peers, probe = self._forward(question.networks), question.peers, self.probe(seed, 0, question.split)
+        if not probe.mask.shape[1]:
+            return torch.full((*peers.mask.shape, 0, 1), torch.nan)
+        temperature = torch.ones(self.num_clients)
+        if question.calibrated:
+            temperature = forward.temperatures(question.networks, self.probe(seed, 0, "validation"))
+        losses = forward.image_losses(question.networks, peers.senders, probe, temperature)
+        return losses.masked_fill(~peers.mask.to(losses.device)[..., None, None], torch.nan)
 
     def _check_probe(self, probe: Probe, asked: Tensor) -> None:
         """Raises InputError where a client who is `asked` (n,) has nothing in the probe."""

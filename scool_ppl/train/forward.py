@@ -63,6 +63,58 @@ class Forward:
             totals.index_add_(1, owner[part], self.task.losses(outputs, labels))
         return totals / mask.sum(-1).to(self.inputs.device)
 
+    def image_losses(self, networks: Params, senders: Tensor | None, probe: Probe, temperature: Tensor) -> Tensor:
+        """Losses (K, M, n, T) of the senders' networks on the images of each row of a probe, see `questions.ImageLoss`.
+
+        senders: (K, M), None if column m is network m. temperature: (K,), of each network.
+        """
+        if senders is None:
+            return self._image_losses_of_all(networks, probe, temperature)
+        columns = []
+        for chosen in senders.to(self.inputs.device).T:
+            models = {name: value[chosen] for name, value in networks.items()}
+            columns.append(self._own_image_losses(models, probe, temperature[chosen]))
+        return torch.stack(columns, 1)
+
+    def _image_losses_of_all(self, networks: Params, probe: Probe, temperature: Tensor) -> Tensor:
+        """Every network on every row: each network sees the same pile of inputs."""
+        mask, count = probe.mask.to(self.inputs.device), len(temperature)
+        index, targets = (field.to(self.inputs.device)[mask] for field in (probe.index, probe.targets))
+        losses = []
+        for part in self.chunks(len(index), count, shared=True):
+            outputs = self._tempered(
+                self.executor.forward(networks, self.inputs[index[part]], shared=True), temperature
+            )
+            losses.append(self.task.position_losses(outputs, targets[part].expand(count, *targets[part].shape)))
+        each = torch.cat(losses, 1)
+        found = each.new_full((*mask.shape, count, each.shape[-1]), torch.nan)
+        found[mask] = _told(each).transpose(0, 1)
+        return found.transpose(1, 2)
+
+    def _own_image_losses(self, networks: Params, probe: Probe, temperature: Tensor) -> Tensor:
+        """Each network on its own row, (K, n, T)."""
+        index, targets, mask = (field.to(self.inputs.device) for field in probe)
+        losses = [
+            self.task.position_losses(self._tempered(outputs, temperature), targets[:, columns])
+            for columns, outputs in self.outputs(networks, index, None)
+        ]
+        return _told(torch.cat(losses, 1)).masked_fill(~mask[..., None], torch.nan)
+
+    def temperatures(self, networks: Params, probe: Probe) -> Tensor:
+        """T_i >= 1 of each network from its own row of a probe, (K,), see `questions.ImageLoss`; 1 without images."""
+        if not probe.mask.shape[1]:
+            return torch.ones(len(probe.mask))
+        options = torch.logspace(0, 4, 33, base=2.0, dtype=next(iter(networks.values())).dtype)
+        losses = [
+            self._own_image_losses(networks, probe, option.expand(len(probe.mask))).mean(-1).nansum(1)
+            for option in options.to(self.inputs.device)
+        ]
+        surprise = options.log().square() / 2
+        return options.to(self.inputs.device)[(torch.stack(losses, 1) + surprise.to(losses[0])).argmin(1)]
+
+    def _tempered(self, outputs: Tensor, temperature: Tensor) -> Tensor:
+        return self.task.tempered(outputs, temperature.to(outputs).view(-1, *(1,) * (outputs.dim() - 1)))
+
     def column_losses(self, networks: Params, senders: Tensor, probe: Probe, whose: str) -> Tensor:
         """Losses (K, M) of pairs with these senders (K, M), see `questions.PairLoss`; a column at a time, so that memory
         stays at one more copy of the networks.
@@ -73,3 +125,8 @@ class Forward:
             models = networks if whose == "receiver" else {name: value[chosen] for name, value in networks.items()}
             columns.append(self.own_loss(models, Probe(*(field[rows] for field in probe))))
         return torch.stack(columns, 1)
+
+
+def _told(losses: Tensor) -> Tensor:
+    """Losses in which infinity stands for what cannot be computed: nan says that there is nothing."""
+    return losses.nan_to_num(torch.inf, torch.inf)

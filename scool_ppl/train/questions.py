@@ -58,7 +58,24 @@ class LabelEntropy(NamedTuple):
     present: Tensor | None = None
 
 
-Question = PairLoss | OwnLoss | Alignment | LabelEntropy
+class ImageLoss(NamedTuple):
+    """Losses image by image, (K, M, n, T): entry [i, m, n, t] is -log p of the n-th image of client i's probe at its t-th
+    position (T = 1 but for sequences) by the network of j = senders[i, m]; nan where the pair is masked and where there
+    is no image, infinite where the network says nothing that can be computed.
+
+    The probe is that of the first round in all rounds: what networks say of an image can be compared.
+
+    calibrated: every network's outputs are divided by a temperature of its own, found by the client who trained it on
+    its validation images: sum_n -log p(y_n | x_n; T) + (log T)^2 / 2 is lowest, T >= 1, so that nobody is overconfident.
+    """
+
+    networks: Params
+    peers: Peers
+    split: str = "train"
+    calibrated: bool = False
+
+
+Question = PairLoss | OwnLoss | Alignment | LabelEntropy | ImageLoss
 
 
 def check_whose(whose: str) -> None:

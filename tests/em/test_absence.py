@@ -103,7 +103,8 @@ def test_the_last_good_network_and_all_that_is_known_of_it_stay(model: str) -> N
     for site in ("z", "pi"):
         if site in before.moments:
             assert torch.equal(after.moments[site][FAULTY], before.moments[site][FAULTY])
-            assert not torch.equal(after.moments[site], before.moments[site])
+            certain = set(before.moments[site].unique().tolist()) <= {0.0, 1.0}
+            assert certain or not torch.equal(after.moments[site], before.moments[site])
     # It has no edges in the round's graph, and the ones of the round before in the next round's beginning.
     graph = em.graph(after)
     assert not graph.dense()[FAULTY].any()

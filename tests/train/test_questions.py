@@ -11,8 +11,8 @@ from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Probe
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.questions import LabelEntropy, OwnLoss, PairLoss, Params, check_whose
-from tests.helpers.small import clients, close, loss, networks, one
+from scool_ppl.train.questions import ImageLoss, LabelEntropy, OwnLoss, PairLoss, Params, check_whose
+from tests.helpers.small import clients, close, data, loss, networks, one, outputs
 
 K = 4
 TABLE = Peers(
@@ -101,3 +101,54 @@ def test_whose_loss_it_is_must_be_said(whose_loss: str) -> None:
         check_whose(whose_loss)
     check_whose("receiver")
     check_whose("sender")
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("peers", [Peers.everybody(K), TABLE], ids=["everybody", "table"])
+def test_losses_by_image_are_of_the_senders_network(whose: Clients, params: Params, peers: Peers, split: str) -> None:
+    found = whose.answer({"images": ImageLoss(params, peers, split)}, seed=0, round=3)["images"]
+    senders = peers.columns().expand_as(peers.mask)
+    sizes = whose.federation.sizes(split).tolist()
+    assert found.shape == (*peers.mask.shape, max(sizes), 1)
+    for i, m in peers.mask.nonzero().tolist():
+        x, y = data(whose, i, split)
+        logits = outputs(one(params, int(senders[i, m])), x)
+        close(found[i, m, : sizes[i], 0], -logits.log_softmax(1)[torch.arange(len(y)), y])
+        assert found[i, m, sizes[i] :].isnan().all()
+    assert found[~peers.mask].isnan().all()
+
+
+def test_networks_are_calibrated_on_the_validation_images_of_who_trained_them(whose: Clients, params: Params) -> None:
+    """The best of the same temperatures, found by hand; networks ten times too sure get a high one."""
+    sure = {name: value * (10.0 if name.startswith("3") else 1.0) for name, value in params.items()}
+    peers = Peers.everybody(K)
+    for networks_, least in ((params, 1.0), (sure, 2.0)):
+        found = whose.answer({"images": ImageLoss(networks_, peers, calibrated=True)}, seed=0, round=0)["images"]
+        for j in range(K):
+            x, y = data(whose, j, "validation")
+            logits = outputs(one(networks_, j), x)
+            grid = 2.0 ** torch.linspace(0, 4, 33, dtype=torch.float64)
+            nll = [-(logits / t).log_softmax(1)[torch.arange(len(y)), y].sum() + t.log() ** 2 / 2 for t in grid]
+            temperature = grid[int(torch.stack(nll).argmin())]
+            assert temperature >= least
+            i = (j + 1) % K
+            x, y = data(whose, i)
+            expected = -(outputs(one(networks_, j), x) / temperature).log_softmax(1)[torch.arange(len(y)), y]
+            close(found[i, j, : len(y), 0], expected)
+
+
+def test_probes_of_losses_by_image_are_the_same_in_all_rounds(params: Params) -> None:
+    few = clients(K, probe_size=3)
+    asked = {"images": ImageLoss(params, Peers.everybody(K))}
+    first, later = (few.answer(asked, seed=0, round=round)["images"] for round in (0, 7))
+    assert torch.equal(first.nan_to_num(-1), later.nan_to_num(-1))
+    assert first.shape[2] == 3
+
+
+def test_a_network_that_says_nothing_is_infinite_and_no_image_is_nan(whose: Clients, params: Params) -> None:
+    broken = {name: value.clone() for name, value in params.items()}
+    broken["3.bias"][1] = torch.nan
+    found = whose.answer({"images": ImageLoss(broken, Peers.everybody(K))}, seed=0, round=0)["images"]
+    sizes = whose.federation.sizes("train").tolist()
+    assert found[0, 1, : sizes[0]].isinf().all()
+    assert found[0, 1, sizes[0] :].isnan().all()

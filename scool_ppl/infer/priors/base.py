@@ -63,10 +63,10 @@ class GraphPrior(LocalModule):
         """Parameters at which the bound is highest given E[Y], E[z], ..., by name; the others follow gradients."""
         return {}
 
-    def starts(self, evidence: Evidence, log_lik: Tensor, generator: torch.Generator) -> list[dict[str, Tensor]]:
-        """Where q may start, each as moments by site, the richest last.
+    def starts(self, evidence: Evidence, log_lik: Any, generator: torch.Generator) -> list[dict[str, Tensor]]:
+        """Where q may start, each as moments by site, the richest last; log_lik: what the likelihood returned.
 
-        NaturalGradient tries all, and the highest bound wins; SVIStep takes the last.
+        NaturalGradient tries all, ModeSearch the best, and the highest bound wins; SVIStep takes the last.
         Sites that are not named start flat, one-hot ones at random. Used where there is no earlier round to start from.
         """
         return []

@@ -1,0 +1,200 @@
+"""ModeSearch: the most probable configuration of discrete sites, for programs that are not linear in their moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scool_ppl.base.arguments import whole
+from scool_ppl.errors import InputError
+from scool_ppl.graph.blocks import by_appearance
+from scool_ppl.infer.distributions import NEVER
+from scool_ppl.infer.estep.base import Posterior, Values, set_closed_form
+from scool_ppl.infer.guide import AutoMeanField
+from scool_ppl.infer.moments import log_joint
+from scool_ppl.infer.priors.base import GraphPrior, Joint
+from scool_ppl.look.evidence import Evidence
+
+Sites = dict[str, Tensor]
+"""A configuration: labels (K,) of one-hot sites, values 0 and 1 of Bernoulli sites, by name."""
+
+_AT_ONCE = 2**18  # pairs of clients in one evaluation of several configurations
+
+
+@dataclass(frozen=True)
+class ModeSearch:
+    """q is a point mass at one configuration of the discrete sites; its bound is the log joint there, log p(z, Y, D).
+
+    Any program of one-hot and Bernoulli sites will do, linear or not. The bound climbs by the best of all small changes:
+    one client to another label or to an empty one, two labels made one, one Bernoulli variable turned over. All of them
+    are scored by one run of the program, vectorised over configurations. It ends where no change raises the bound, or after
+    `moves` changes.
+
+    It starts at the last round's configuration; in the first round at the prior's `starts`, the `searches` best of which
+    are climbed from, and the highest bound wins.
+    """
+
+    moves: int = 1000
+    searches: int = 5
+
+    def __post_init__(self) -> None:
+        if not whole(self.moves, self.searches):
+            raise InputError(
+                f"ModeSearch(moves={self.moves}, searches={self.searches}): expected whole numbers of at least 1"
+            )
+
+    def __call__(self, joint: Joint, evidence: Evidence, q: Values, generator: torch.Generator) -> Posterior:
+        if type(joint.prior).guide is not GraphPrior.guide:
+            raise InputError(
+                f"{type(joint.prior).__name__} writes its own guide, ModeSearch has a point mass for q; use SVIStep"
+            )
+        climb = _Climb(joint, evidence)
+        starts = climb.starts(q, generator)
+        scores = climb.score(starts)
+        best = scores.argsort(descending=True, stable=True)[: self.searches].tolist()
+        found = [climb.climb({name: value[place] for name, value in starts.items()}, self.moves) for place in best]
+        sites, bounds = max(found, key=lambda one: one[1][-1])
+        return climb.posterior(sites, bounds)
+
+
+class _Climb:
+    """The sites of a program and the log joint of their configurations."""
+
+    def __init__(self, joint: Joint, evidence: Evidence) -> None:
+        self.joint, self.evidence = joint, evidence
+        self.guide = AutoMeanField(joint)
+        self.guide.setup(evidence)
+        self.kinds = self.guide.kinds
+        for name, kind in self.kinds.items():
+            if kind not in ("one-hot", "bernoulli"):
+                raise InputError(
+                    f"site '{name}' is {kind}, ModeSearch needs one-hot or Bernoulli sites; use NaturalGradient or SVIStep"
+                )
+        self.sizes = {name: len(self._parameter(name)[0]) for name, kind in self.kinds.items() if kind == "one-hot"}
+        self.at_once = max(1, _AT_ONCE // evidence.peers.mask.numel())
+
+    def _parameter(self, name: str) -> Tensor:
+        parameter: Tensor = getattr(self.guide, self.guide.parameter_name(name))
+        return parameter.detach()
+
+    def values(self, sites: Sites) -> Values:
+        """The configuration as the program's values."""
+        return {
+            name: torch.nn.functional.one_hot(value, self.sizes[name]).double()
+            if name in self.sizes
+            else value.double()
+            for name, value in sites.items()
+        }
+
+    def score(self, sites: Sites) -> Tensor:
+        """log p (B,) of B configurations (B, ...)."""
+        if not sites:
+            return log_joint(self.joint, {}, self.evidence)[0].detach()[None]
+
+        def one(values: Values) -> Tensor:
+            return log_joint(self.joint, values, self.evidence)[0]
+
+        with torch.no_grad():
+            return torch.vmap(one, chunk_size=self.at_once)(self.values(sites))
+
+    def starts(self, q: Values, generator: torch.Generator) -> Sites:
+        """Configurations to begin with, (B, ...): the last round's, else the prior's, else one at random."""
+        last = {name: q.get(self.guide.parameter_name(name)) for name in self.kinds}
+        if all(value is not None and value.shape == self._parameter(name).shape for name, value in last.items()):
+            return {name: self._mode(name, value)[None] for name, value in last.items() if value is not None}
+        prior_starts = self.joint.prior.starts(self.evidence, self.joint.log_lik, generator) or [{}]
+        found: dict[str, list[Tensor]] = {name: [] for name in self.kinds}
+        for start in prior_starts:
+            for name in self.kinds:
+                if name in start:
+                    found[name].append(self._mode(name, start[name].clamp(1e-12, 1 - 1e-12).logit()))
+                else:
+                    found[name].append(self._plain(name, generator))
+        return {name: torch.stack(each) for name, each in found.items()}
+
+    def _mode(self, name: str, logits: Tensor) -> Tensor:
+        """Labels by appearance, or which variables are more likely 1 than 0; a tie is 1."""
+        return by_appearance(logits.argmax(-1).tolist()) if name in self.sizes else (logits >= 0).long()
+
+    def _plain(self, name: str, generator: torch.Generator) -> Tensor:
+        """A site that no start names: labels at random, all variables that count at 1."""
+        shape = self._parameter(name).shape
+        if name in self.sizes:
+            return torch.randint(self.sizes[name], shape[:-1], generator=generator)
+        return self._free(name, torch.ones(shape)).long()
+
+    def climb(self, sites: Sites, moves: int) -> tuple[Sites, list[float]]:
+        """The configuration at the end of the best changes, and the bound after each of them."""
+        bounds = [float(self.score({name: value[None] for name, value in sites.items()})[0])]
+        for _ in range(moves):
+            changes = list(self.changes(sites))
+            if not changes:
+                break
+            tried = {
+                name: torch.cat([change.get(name, value.expand(_count(change), *value.shape)) for change in changes])
+                for name, value in sites.items()
+            }
+            scores = self.score(tried)
+            best = int(scores.argmax())
+            if not float(scores[best]) > bounds[-1] + 1e-9 * (1 + abs(bounds[-1])):
+                break
+            sites = {name: value[best] for name, value in tried.items()}
+            bounds.append(float(scores[best]))
+        return sites, bounds
+
+    def changes(self, sites: Sites) -> Iterator[Sites]:
+        """Configurations one change away: each table (B, ...) of the site that it changes."""
+        for name, value in sites.items():
+            free = self._free(name, value)
+            if name not in self.sizes:
+                places = free.nonzero()
+                turned = value.expand(len(places), *value.shape).clone()
+                turned[(torch.arange(len(places)), *places.T)] = 1 - value[tuple(places.T)]
+                yield {name: turned}
+            elif value.dim() == 1:
+                yield from ({name: table} for table in (_relabelled(value, free, self.sizes[name]), _joined(value)))
+
+    def _free(self, name: str, value: Tensor) -> Tensor:
+        """Which variables count: not those that are masked."""
+        mask = self.guide.mask(name)
+        return torch.ones_like(value, dtype=torch.bool) if mask is None else torch.as_tensor(mask).expand_as(value)
+
+    def posterior(self, sites: Sites, bounds: list[float]) -> Posterior:
+        moments = self.values(sites)
+        # So sure that the probabilities of what is not chosen are 0.
+        q = {
+            self.guide.parameter_name(name): torch.where(value > 0, 0.0, NEVER)
+            if name in self.sizes
+            else torch.where(value > 0, -NEVER, NEVER)
+            for name, value in moments.items()
+        }
+        set_closed_form(self.joint.prior, moments, self.evidence)
+        with torch.no_grad():
+            total, trace = log_joint(self.joint, moments, self.evidence)
+        graph = trace.nodes["_RETURN"]["value"].detach()
+        return Posterior(q, {**moments, "Y": graph}, (*bounds, float(total)))
+
+
+def _count(change: Sites) -> int:
+    return len(next(iter(change.values())))
+
+
+def _relabelled(labels: Tensor, free: Tensor, most: int) -> Tensor:
+    """(B, K): every client who counts under every other label in use, and under an empty one."""
+    used = labels.unique()
+    empty = [label for label in range(most) if label not in used.tolist()][:1]
+    options = torch.tensor([*used.tolist(), *empty])
+    client, option = (free[:, None] & (labels[:, None] != options)).nonzero().T
+    table = labels.expand(len(client), -1).clone()
+    table[torch.arange(len(client)), client] = options[option]
+    return table
+
+
+def _joined(labels: Tensor) -> Tensor:
+    """(B, K): every two labels in use made one."""
+    used = labels.unique()
+    pairs = torch.combinations(used, 2)
+    return torch.where(labels == pairs[:, 1:], pairs[:, :1], labels)

@@ -1,0 +1,110 @@
+"""ModeSearch ends at the best configuration of all where these can be counted, and its bound never falls."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyro
+import pytest
+import torch
+from torch import Tensor
+
+from scool_ppl.base.randomness import generator
+from scool_ppl.errors import InputError
+from scool_ppl.infer.distributions import OneHot
+from scool_ppl.infer.estep.modes import ModeSearch
+from scool_ppl.infer.moments import log_joint
+from scool_ppl.infer.priors.base import GraphPrior, Joint
+from scool_ppl.infer.priors.partition import Partition
+from scool_ppl.infer.priors.sbm import SBM
+from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.images import BlockMixture
+from tests.helpers.partitions import partitions
+
+K = 5
+
+
+def evidence_of(seed: int, num_clients: int = K, spread: float = 1.0) -> Evidence:
+    random = torch.Generator().manual_seed(seed)
+    groups = torch.randint(2, (num_clients,), generator=random)
+    base = torch.where(groups[:, None] == groups, 0.6, 1.2)[..., None, None]
+    losses = base + spread * torch.rand(num_clients, num_clients, 6, 1, generator=random, dtype=torch.float64)
+    own = 1.0 + torch.rand(num_clients, 3, 1, generator=random, dtype=torch.float64)
+    return Evidence.given(loss=losses.mean((2, 3)), image_loss=losses, own_image_loss=own)
+
+
+def joint_of(evidence: Evidence, **options: float) -> Joint:
+    return Joint(Partition(evidence.num_clients, **options), BlockMixture()(evidence))
+
+
+def configuration(labels: tuple[int, ...], heard: tuple[int, ...]) -> dict[str, Tensor]:
+    z = torch.nn.functional.one_hot(torch.tensor(labels), len(labels)).double()
+    return {"z": z, "heard": torch.tensor(heard, dtype=torch.float64)}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_finds_the_best_of_all_partitions(seed: int) -> None:
+    """52 partitions of five clients, and 32 ways to hear them."""
+    evidence = evidence_of(seed)
+    joint = joint_of(evidence, alpha=0.3, doubt=0.1)
+    with torch.no_grad():
+        best = max(
+            float(log_joint(joint, configuration(labels, heard), evidence)[0])
+            for labels in partitions(K)
+            for heard in itertools.product((0, 1), repeat=K)
+        )
+    found = ModeSearch()(joint, evidence, {}, generator(0, "test"))
+    assert found.elbo == pytest.approx(best, abs=1e-9)
+    assert list(found.bounds) == sorted(found.bounds)
+    assert set(found.moments) == {"z", "heard", "Y"}
+    same = found.moments["z"] @ found.moments["z"].T * found.moments["heard"]
+    assert torch.equal(found.moments["Y"], same.fill_diagonal_(0))
+
+
+def test_a_round_goes_on_from_the_last_ones_configuration() -> None:
+    evidence = evidence_of(3)
+    joint = joint_of(evidence)
+    first = ModeSearch()(joint, evidence, {}, generator(0, "test"))
+    again = ModeSearch()(joint, evidence, first.q, generator(1, "test"))
+    assert again.bounds[0] == pytest.approx(first.elbo)
+    assert len(again.bounds) == 2, "nothing to change, and the bound at the end"
+    assert torch.equal(again.moments["Y"], first.moments["Y"])
+
+
+def test_a_network_that_says_nonsense_is_not_heard_and_listens() -> None:
+    losses = torch.full((8, 8, 30, 1), 0.5)
+    losses[:, 2] = 6.0
+    evidence = Evidence.given(loss=losses.mean((2, 3)), image_loss=losses, own_image_loss=torch.ones(8, 3, 1))
+    found = ModeSearch()(joint_of(evidence), evidence, {}, generator(0, "test")).moments
+    assert found["heard"].tolist() == [1, 1, 0, 1, 1, 1, 1, 1]
+    assert found["z"].argmax(1).unique().numel() == 1
+    assert found["Y"][:, 2].sum() == 0
+    assert found["Y"][2].sum() == 7
+
+
+def test_any_program_of_discrete_sites_will_do() -> None:
+    class Pairs(GraphPrior):
+        """An edge costs a nat; edges in a triangle that is closed are worth two: not linear in Y."""
+
+        def model(self, evidence: Evidence) -> Tensor:
+            with self.clients:
+                z = pyro.sample("z", OneHot(probs=torch.ones(self.num_clients, 2)))
+            with self.edges:
+                graph = pyro.sample("Y", pyro.distributions.Bernoulli(0.5 * torch.ones(3, 3)))
+            pyro.factor("together", -(z.sum(0) - 1.5).square().sum())
+            pyro.factor("triangle", 5.0 * graph[0, 1] * graph[1, 2] * graph[2, 0] - graph.sum())
+            return graph
+
+    evidence = Evidence.given(loss=torch.zeros(3, 3))
+    joint = Joint(Pairs(3), torch.zeros(3, 3))
+    found = ModeSearch()(joint, evidence, {}, generator(0, "test"))
+    assert found.moments["Y"].tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    assert sorted(found.moments["z"].sum(0).tolist()) == [1, 2]
+
+
+def test_sites_that_are_not_discrete_are_refused() -> None:
+    evidence = Evidence.given(loss=torch.zeros(3, 3))
+    with pytest.raises(InputError, match="site 'pi' is dirichlet"):
+        ModeSearch()(Joint(SBM(3, 2), torch.zeros(3, 3)), evidence, {}, generator(0, "test"))
+    with pytest.raises(InputError, match="moves=0"):
+        ModeSearch(moves=0)
