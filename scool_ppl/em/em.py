@@ -41,8 +41,8 @@ from scool_ppl.look.evidence import RoundEvidence, check_needs
 from scool_ppl.look.likelihoods import Likelihood
 from scool_ppl.look.peers import PeerPolicy
 from scool_ppl.mix.base import Mixing
-from scool_ppl.train.contract import AnyClients, Evaluation, Mixture, Trained
-from scool_ppl.train.questions import Params
+from scool_ppl.train.contract import AnyClients, Evaluation, Trained
+from scool_ppl.train.questions import Mixture, Params
 from scool_ppl.train.round_start import Memory, RoundStart
 
 if TYPE_CHECKING:

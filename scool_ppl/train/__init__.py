@@ -2,10 +2,22 @@
 
 from scool_ppl.train.batches import Batches, Probe
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import AnyClients, Evaluation, Facts, Mixture, Plan, Pull, Shares, Trained, Wrapper
+from scool_ppl.train.contract import AnyClients, Evaluation, Facts, Plan, Pull, Shares, Trained, Wrapper
 from scool_ppl.train.hostile import HostileClients
 from scool_ppl.train.networks import NETWORKS, network_for, network_of
-from scool_ppl.train.questions import Alignment, ImageLoss, LabelEntropy, OwnLoss, PairLoss, Params, Question
+from scool_ppl.train.questions import (
+    Alignment,
+    Ensemble,
+    ImageLoss,
+    LabelEntropy,
+    Mixture,
+    OwnLoss,
+    PairLoss,
+    Params,
+    PredictionLoss,
+    Predictor,
+    Question,
+)
 from scool_ppl.train.round_start import Memory, Remembered, RoundStart
 
 __all__ = [
@@ -14,6 +26,7 @@ __all__ = [
     "AnyClients",
     "Batches",
     "Clients",
+    "Ensemble",
     "Evaluation",
     "Facts",
     "HostileClients",
@@ -25,6 +38,8 @@ __all__ = [
     "PairLoss",
     "Params",
     "Plan",
+    "PredictionLoss",
+    "Predictor",
     "Probe",
     "Pull",
     "Question",

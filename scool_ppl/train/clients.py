@@ -18,7 +18,7 @@ from scool_ppl.data.reading import SPLITS
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Batches, Probe, drawn, labelled, padded, shared, shuffled
-from scool_ppl.train.contract import BEHAVIOUR, Evaluation, Facts, Mixture, Plan, Trained
+from scool_ppl.train.contract import BEHAVIOUR, Evaluation, Facts, Plan, Trained
 from scool_ppl.train.examine import examine
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer
@@ -27,11 +27,13 @@ from scool_ppl.train.gradients import midpoint_alignment
 from scool_ppl.train.networks import network_of
 from scool_ppl.train.questions import (
     Alignment,
+    Ensemble,
     ImageLoss,
-    LabelEntropy,
+    Mixture,
     OwnLoss,
     PairLoss,
     Params,
+    PredictionLoss,
     Question,
     check_whose,
 )
@@ -187,22 +189,23 @@ class Clients:
         case = (shape, self.inputs.dtype, self.device, self.optimizer)
         return params, self.inputs, self._placed(self.batches(Plan(epochs=0, steps=2))), case
 
-    def _forward(self, networks: Params) -> Forward:
+    def _forward(self, *networks: Params) -> Forward:
         """What answers and evaluations are computed on; networks of all clients, which settles the executor."""
-        self._check(networks)
-        self._executors.choose(None, partial(self._trial, networks))
+        for each in networks:
+            self._check(each)
+        self._executors.choose(None, partial(self._trial, networks[0]))
         return Forward(self._executors.running, self._task, self.inputs, self._width)
 
     @torch.no_grad()
-    def evaluate(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
-        """Every client's network on its own images of a split, with its own labels.
+    def evaluate(self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
+        """Every client's network, or ensemble, on its own images of a split, with its own labels.
 
         With `mixture` (weights (K, M), peers) client i predicts with sum_j w_ij p(y | h_theta_j(x)), rows normalised.
         """
         index, mask = padded(self._members(split))
         targets, mask = labelled(self.federation, index).to(self.device), mask.to(self.device)
         totals = torch.zeros(3, self.num_clients, device=self.device)
-        for columns, outputs in self._forward(params).outputs(params, index, mixture):
+        for columns, outputs in self._forward(*_networks_of(params)).outputs(params, index, mixture):
             theirs = self._own.view(len(outputs), *(1,) * (outputs.dim() - 2), -1)
             own = outputs.masked_fill(~theirs, -torch.inf)
             labels = targets[:, columns]
@@ -212,10 +215,12 @@ class Clients:
         return Evaluation(*(totals / mask.sum(-1)).cpu())
 
     @torch.no_grad()
-    def predict(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> tuple[Tensor, Tensor]:
-        """Outputs (K, n, ...) of every client's network, or mixture, on its own rows of a split, and mask (K, n)."""
+    def predict(
+        self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs (K, n, ...) of every client's network, mixture or ensemble on its own rows of a split, mask (K, n)."""
         index, mask = padded(self._members(split))
-        found = [outputs for _, outputs in self._forward(params).outputs(params, index, mixture)]
+        found = [outputs for _, outputs in self._forward(*_networks_of(params)).outputs(params, index, mixture)]
         return torch.cat(found, 1).cpu(), mask
 
     def _members(self, split: str) -> tuple[Tensor, ...]:
@@ -230,7 +235,7 @@ class Clients:
 
     def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
         """The answers to all questions of a round, on the round's probes, which are drawn once."""
-        others = (question for question in questions.values() if not isinstance(question, LabelEntropy | ImageLoss))
+        others = (question for question in questions.values() if isinstance(question, PairLoss | OwnLoss | Alignment))
         probes = {split: self.probe(seed, round, split) for split in sorted({question.split for question in others})}
         if "validation" in probes and not bool(probes["validation"].mask.any(1).all()):
             raise InputError(
@@ -241,6 +246,8 @@ class Clients:
     def _answer(self, question: Question, probes: Mapping[str, Probe], seed: int) -> Tensor:
         if isinstance(question, ImageLoss):
             return self._image_loss(question, seed)
+        if isinstance(question, PredictionLoss):
+            return self._prediction_loss(question)
         if isinstance(question, PairLoss):
             return self.pair_loss(question.networks, question.peers, probes[question.split], question.whose)
         if isinstance(question, OwnLoss):
@@ -251,6 +258,12 @@ class Clients:
             return midpoint_alignment(self._forward(question.networks), question.networks, question.peers, probe)
         targets = [self.federation.labels(client, rows) for client, rows in enumerate(self.federation.train)]
         return _of(question.present, self._task.marginal(targets, next(self._module.parameters()).dtype))
+
+    @torch.no_grad()
+    def _prediction_loss(self, question: PredictionLoss) -> Tensor:
+        index, mask = padded(self._members(question.split))
+        forward = self._forward(question.predictor.networks)
+        return forward.prediction_losses(question, index, labelled(self.federation, index), mask)
 
     @torch.no_grad()
     def _image_loss(self, question: ImageLoss, seed: int) -> Tensor:
@@ -293,6 +306,11 @@ class Clients:
             losses = forward.all_losses(networks, probe)
             losses = losses if whose == "receiver" else losses.T
         return losses.to(peers.mask.device).where(peers.mask, 0)
+
+
+def _networks_of(params: Params | Ensemble) -> tuple[Params, ...]:
+    """The stacks of networks that are run."""
+    return tuple(each.networks for each in params.predictors) if isinstance(params, Ensemble) else (params,)
 
 
 def _of(present: Tensor | None, values: Tensor) -> Tensor:

@@ -9,11 +9,7 @@ from typing import NamedTuple, Protocol, Self, runtime_checkable
 from torch import Tensor
 
 from scool_ppl.data.federation import Federation
-from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.questions import Params, Question
-
-Mixture = tuple[Tensor, Peers]
-"""Weights (K, M) of candidates, and who these are."""
+from scool_ppl.train.questions import Ensemble, Mixture, Params, Question
 
 Facts = dict[str, list[str]]
 """What clients are made of, as texts by name: a run goes on only with clients of whom all of them are the same."""
@@ -121,11 +117,13 @@ class AnyClients(Protocol):
     def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
         """The answers to all questions of a round, in one exchange; on probes that seed and round determine."""
 
-    def evaluate(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
-        """Every client's network, or mixture of networks, on its own rows of a split."""
+    def evaluate(self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
+        """Every client's network, mixture of networks or ensemble of these on its own rows of a split."""
 
-    def predict(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> tuple[Tensor, Tensor]:
-        """Outputs (K, n, ...) of every client's network, or mixture, on its own rows of a split, and mask (K, n)."""
+    def predict(
+        self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs (K, n, ...) of every client's network, mixture or ensemble on its own rows of a split, mask (K, n)."""
 
     def facts(self) -> Facts:
         """What the clients are made of."""
@@ -172,10 +170,12 @@ class Wrapper:
     def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
         return self.clients.answer(questions, seed=seed, round=round)
 
-    def evaluate(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
+    def evaluate(self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
         return self.clients.evaluate(params, split, mixture)
 
-    def predict(self, params: Params, split: str = "test", mixture: Mixture | None = None) -> tuple[Tensor, Tensor]:
+    def predict(
+        self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None
+    ) -> tuple[Tensor, Tensor]:
         return self.clients.predict(params, split, mixture)
 
     def facts(self) -> Facts:

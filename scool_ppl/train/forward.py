@@ -10,9 +10,8 @@ from torch import Tensor
 
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Probe
-from scool_ppl.train.contract import Mixture
 from scool_ppl.train.executors.executor import Executor, mixed
-from scool_ppl.train.questions import Params
+from scool_ppl.train.questions import Ensemble, Mixture, Params, PredictionLoss, Predictor
 
 _ELEMENTS_AT_ONCE = 2**25  # of the widest layer in one forward pass: some hundred MB
 
@@ -33,15 +32,45 @@ class Forward:
         for start in range(0, length, at_once):
             yield slice(start, start + at_once)
 
-    def outputs(self, networks: Params, rows: Tensor, mixture: Mixture | None) -> Iterator[tuple[slice, Tensor]]:
-        """Outputs of networks, or of their mixtures, for rows (K, n) of the inputs, some columns at a time."""
+    def outputs(
+        self, networks: Params | Ensemble, rows: Tensor, mixture: Mixture | None
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Outputs of networks, of mixtures or of ensembles for rows (K, n) of the inputs, some columns at a time."""
         rows = rows.to(self.inputs.device)
         for columns in self.chunks(rows.shape[1], len(rows)):
             inputs = self.inputs[rows[:, columns]]
-            if mixture is None:
-                yield columns, self.executor.forward(networks, inputs)
+            if isinstance(networks, Ensemble):
+                yield columns, self._combined(networks, inputs)
             else:
-                yield columns, mixed(self.executor, networks, inputs, *mixture)
+                yield columns, self._predicted(Predictor(networks, mixture), inputs, None)
+
+    def _predicted(self, predictor: Predictor, inputs: Tensor, offsets: Tensor | None) -> Tensor:
+        """Outputs (K, n, ...) of what each client predicts with, and the client's offsets."""
+        networks, mixture = predictor
+        if mixture is None:
+            outputs = self.executor.forward(networks, inputs)
+        else:
+            outputs = mixed(self.executor, networks, inputs, *mixture)
+        return outputs if offsets is None else outputs + _beside(offsets, outputs)
+
+    def _combined(self, ensemble: Ensemble, inputs: Tensor) -> Tensor:
+        """Outputs that predict as sum_c w_ic p_c; predictors that nobody uses are not run."""
+        predicted: Tensor | float = 0.0
+        for predictor, share in zip(ensemble.predictors, ensemble.weights.T, strict=True):
+            if float(share.max()) > 0:
+                each = self.task.predictive(self._predicted(predictor, inputs, ensemble.offsets))
+                predicted = predicted + share.to(each).view(-1, *(1,) * (each.dim() - 1)) * each
+        return self.task.from_predictive(torch.as_tensor(predicted))
+
+    def prediction_losses(self, question: PredictionLoss, rows: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
+        """Losses (K, n) of what each client predicts with on its own rows, see `questions.PredictionLoss`."""
+        targets, losses = targets.to(self.inputs.device), []
+        for columns in self.chunks(rows.shape[1], len(rows)):
+            inputs = self.inputs[rows[:, columns].to(self.inputs.device)]
+            outputs = self._predicted(question.predictor, inputs, question.offsets)
+            losses.append(self.task.losses(outputs, targets[:, columns]))
+        found = torch.cat(losses, 1) if losses else torch.zeros(mask.shape)
+        return _told(found).masked_fill(~mask.to(found.device), torch.nan)
 
     def own_loss(self, networks: Params, probe: Probe) -> Tensor:
         """Mean loss (P,) of networks (P, ...), each on its own row of a probe; differentiable in the parameters."""
@@ -125,6 +154,11 @@ class Forward:
             models = networks if whose == "receiver" else {name: value[chosen] for name, value in networks.items()}
             columns.append(self.own_loss(models, Probe(*(field[rows] for field in probe))))
         return torch.stack(columns, 1)
+
+
+def _beside(offsets: Tensor, outputs: Tensor) -> Tensor:
+    """Offsets (K, width) as they are added to outputs (K, n, ..., width)."""
+    return offsets.to(outputs).view(len(offsets), *(1,) * (outputs.dim() - 2), offsets.shape[-1])
 
 
 def _told(losses: Tensor) -> Tensor:

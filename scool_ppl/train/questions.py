@@ -14,6 +14,28 @@ Params = dict[str, Tensor]
 
 Whose = Literal["receiver", "sender"]
 
+Mixture = tuple[Tensor, Peers]
+"""Weights (K, M) of candidates, and who these are."""
+
+
+class Predictor(NamedTuple):
+    """What each client predicts with: its network of a stack, or with a mixture sum_j w_ij p(y | h_theta_j(x))."""
+
+    networks: Params
+    mixture: Mixture | None = None
+
+
+class Ensemble(NamedTuple):
+    """Several predictors a client, combined: client i predicts with sum_c weights_ic p_c(y | x).
+
+    weights: (K, C), rows that sum to one. offsets: (K, width) added to the outputs of every predictor of a client before
+    they are probabilities, e.g. log-odds of classes; None for none.
+    """
+
+    predictors: tuple[Predictor, ...]
+    weights: Tensor
+    offsets: Tensor | None = None
+
 
 class PairLoss(NamedTuple):
     """Mean losses of pairs, (K, M), 0 where masked. With j = senders[i, m] and loss[a, b] of network a on b's probe:
@@ -75,7 +97,18 @@ class ImageLoss(NamedTuple):
     calibrated: bool = False
 
 
-Question = PairLoss | OwnLoss | Alignment | LabelEntropy | ImageLoss
+class PredictionLoss(NamedTuple):
+    """-log p of each client's own images by what it predicts with, (K, n), all images of a split; nan where there is none.
+
+    offsets: (K, width) added to the outputs, None for none.
+    """
+
+    predictor: Predictor
+    split: str = "validation"
+    offsets: Tensor | None = None
+
+
+Question = PairLoss | OwnLoss | Alignment | LabelEntropy | ImageLoss | PredictionLoss
 
 
 def check_whose(whose: str) -> None:

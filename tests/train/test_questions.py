@@ -6,12 +6,23 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Probe
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.questions import ImageLoss, LabelEntropy, OwnLoss, PairLoss, Params, check_whose
+from scool_ppl.train.questions import (
+    Ensemble,
+    ImageLoss,
+    LabelEntropy,
+    OwnLoss,
+    PairLoss,
+    Params,
+    PredictionLoss,
+    Predictor,
+    check_whose,
+)
 from tests.helpers.small import clients, close, data, loss, networks, one, outputs
 
 K = 4
@@ -152,3 +163,46 @@ def test_a_network_that_says_nothing_is_infinite_and_no_image_is_nan(whose: Clie
     sizes = whose.federation.sizes("train").tolist()
     assert found[0, 1, : sizes[0]].isinf().all()
     assert found[0, 1, sizes[0] :].isnan().all()
+
+
+def probabilities(params: Params, client: int, x: Tensor, offsets: Tensor | None = None) -> Tensor:
+    logits = outputs(one(params, client), x)
+    return (logits if offsets is None else logits + offsets[client]).softmax(1)
+
+
+def test_the_loss_of_a_prediction_is_of_a_network_or_of_a_mixture(whose: Clients, params: Params) -> None:
+    weights = torch.tensor([[0.2, 0.8], [1.0, 5.0], [0.0, 0.0], [0.5, 0.5]], dtype=torch.float64)
+    offsets = torch.tensor([[0.0, -2.0, 0.0]]).repeat(K, 1).double()
+    asked = {
+        "plain": PredictionLoss(Predictor(params), "train"),
+        "mixed": PredictionLoss(Predictor(params, (weights, TABLE)), "validation", offsets),
+    }
+    found = whose.answer(asked, seed=0, round=0)
+    for i in range(K):
+        x, y = data(whose, i, "train")
+        close(found["plain"][i, : len(y)], -probabilities(params, i, x)[torch.arange(len(y)), y].log())
+        assert found["plain"][i, len(y) :].isnan().all()
+        x, y = data(whose, i, "validation")
+        share = weights[i] * TABLE.mask[i]
+        each = [probabilities(params, int(j), x) for j in TABLE.senders[i]]  # type: ignore[index]
+        mixed = sum(w * p for w, p in zip(share / share.sum().clamp(min=1e-30), each, strict=True))
+        if share.sum() == 0:
+            mixed = probabilities(params, i, x)
+        expected = (mixed.log() + offsets[i]).softmax(1)
+        close(found["mixed"][i], -expected[torch.arange(len(y)), y].log(), atol=1e-8)
+
+
+def test_an_ensemble_predicts_with_the_weighted_probabilities(whose: Clients, params: Params) -> None:
+    other = networks(whose, seed=50)
+    weights = torch.tensor([[1.0, 0.0], [0.25, 0.75], [0.5, 0.5], [0.0, 1.0]], dtype=torch.float64)
+    offsets = torch.tensor([[0.0, 0.0, -3.0]]).repeat(K, 1).double()
+    ensemble = Ensemble((Predictor(params), Predictor(other)), weights, offsets)
+    found, mask = whose.predict(ensemble, "test")
+    evaluation = whose.evaluate(ensemble, "test")
+    for i in range(K):
+        x, y = data(whose, i, "test")
+        p = weights[i, 0] * probabilities(params, i, x, offsets) + weights[i, 1] * probabilities(other, i, x, offsets)
+        close(found[i, : len(y)].softmax(-1), p)
+        close(evaluation.score[i], (p.argmax(1) == y).double().mean())
+        close(evaluation.loss[i], -p[torch.arange(len(y)), y].log().mean())
+    assert mask.sum(1).tolist() == whose.federation.sizes("test").tolist()
