@@ -5,6 +5,7 @@ from scool_ppl.infer.distributions import BlockBernoulli, OneHot
 from scool_ppl.infer.estep import EStep, ModeSearch, NaturalGradient, Posterior, ProjectedGradient, SVIStep
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.priors import GraphPrior, Joint
+from scool_ppl.infer.program import Program
 
 __all__ = [
     "AutoMeanField",
@@ -17,6 +18,7 @@ __all__ = [
     "NaturalGradient",
     "OneHot",
     "Posterior",
+    "Program",
     "ProjectedGradient",
     "SVIStep",
 ]

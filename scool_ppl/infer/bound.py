@@ -12,7 +12,7 @@ from pyro.infer import ELBO
 from torch import Tensor
 
 from scool_ppl.errors import InputError
-from scool_ppl.infer.moments import Program, latent_sites, log_joint, moment, site_value
+from scool_ppl.infer.moments import AnyProgram, latent_sites, log_joint, moment, site_value
 
 
 class MomentELBO(ELBO):
@@ -23,12 +23,12 @@ class MomentELBO(ELBO):
     given x, unbiased in x. No sampling of discrete sites and no enumeration. `loss` is -H, as in every Pyro ELBO.
     """
 
-    def bound(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> Tensor:
+    def bound(self, model: AnyProgram, guide: AnyProgram, *args: Any, **kwargs: Any) -> Tensor:
         """H, differentiable in the parameters of model and guide; averaged over `num_particles` runs."""
         total = sum(self._particle(model, guide, *args, **kwargs) for _ in range(self.num_particles))
         return torch.as_tensor(total / self.num_particles)
 
-    def _particle(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> Tensor:
+    def _particle(self, model: AnyProgram, guide: AnyProgram, *args: Any, **kwargs: Any) -> Tensor:
         model_trace, guide_trace = self._get_trace(model, guide, args, kwargs)
         entropy = torch.zeros(())
         for name, site in latent_sites(guide_trace):
@@ -41,20 +41,22 @@ class MomentELBO(ELBO):
             entropy = entropy + scale_and_mask(term, scale=site["scale"], mask=site["mask"]).sum()
         return model_trace.log_prob_sum() + entropy
 
-    def _get_trace(self, model: Program, guide: Program, args: Any, kwargs: Any) -> tuple[poutine.Trace, poutine.Trace]:
+    def _get_trace(
+        self, model: AnyProgram, guide: AnyProgram, args: Any, kwargs: Any
+    ) -> tuple[poutine.Trace, poutine.Trace]:
         """The guide's run, and the model's run at the guide's moments (samples where there is no moment)."""
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
         values = {name: site_value(site) for name, site in latent_sites(guide_trace)}
         return log_joint(model, values, *args, **kwargs)[1], guide_trace
 
-    def differentiable_loss(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> Tensor:
+    def differentiable_loss(self, model: AnyProgram, guide: AnyProgram, *args: Any, **kwargs: Any) -> Tensor:
         return -self.bound(model, guide, *args, **kwargs)
 
-    def loss(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
+    def loss(self, model: AnyProgram, guide: AnyProgram, *args: Any, **kwargs: Any) -> float:
         with torch.no_grad():
             return -float(self.bound(model, guide, *args, **kwargs))
 
-    def loss_and_grads(self, model: Program, guide: Program, *args: Any, **kwargs: Any) -> float:
+    def loss_and_grads(self, model: AnyProgram, guide: AnyProgram, *args: Any, **kwargs: Any) -> float:
         loss = self.differentiable_loss(model, guide, *args, **kwargs)
         if loss.requires_grad:
             loss.backward()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,29 +9,14 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.nn import PyroModule, PyroParam
+from pyro.nn import PyroParam
 from torch import Tensor
 from torch.distributions import biject_to
 
 from scool_ppl.errors import InputError
 from scool_ppl.infer.distributions import NEVER, BlockBernoulli, OneHot
-from scool_ppl.infer.moments import Program, factor, latent_sites
-
-
-class LocalModule(PyroModule):
-    """A PyroModule that keeps its parameters to itself: nothing of it enters the global param store."""
-
-    def __init__(self, name: str = "") -> None:
-        with pyro.settings.context(module_local_params=True):
-            super().__init__(name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for name, parameter in self.named_parameters():
-            if not name.endswith("_unconstrained"):
-                # SVI asks every parameter for this; Pyro sets it for PyroParams only where parameters are local.
-                parameter.unconstrained = weakref.ref(parameter)
-        with pyro.settings.context(module_local_params=True):
-            return super().__call__(*args, **kwargs)
+from scool_ppl.infer.moments import AnyProgram, factor, latent_sites
+from scool_ppl.infer.program import LocalModule
 
 
 class AutoMeanField(LocalModule):
@@ -42,7 +26,7 @@ class AutoMeanField(LocalModule):
     first call, from the model's own sites, and named `Y_logits`, `z_logits`, `pi_concentration`, `x_loc`, `x_scale`.
     """
 
-    def __init__(self, model: Program) -> None:
+    def __init__(self, model: AnyProgram) -> None:
         super().__init__()
         self._model = (model,)  # in a tuple, so that the model does not become a submodule
         self._frames: dict[str, list[Any]] = {}

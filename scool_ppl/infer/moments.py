@@ -16,7 +16,8 @@ from torch import Tensor
 from scool_ppl.errors import InputError
 from scool_ppl.infer.distributions import BlockBernoulli, OneHot
 
-Program = Callable[..., Any]
+AnyProgram = Callable[..., Any]
+"""A Pyro program: whatever samples when it is called."""
 
 
 @singledispatch
@@ -77,7 +78,7 @@ def soft_values() -> Iterator[None]:
         yield
 
 
-def log_joint(model: Program, values: dict[str, Tensor], *args: Any, **kwargs: Any) -> tuple[Tensor, poutine.Trace]:
+def log_joint(model: AnyProgram, values: dict[str, Tensor], *args: Any, **kwargs: Any) -> tuple[Tensor, poutine.Trace]:
     """log p(values), the log joint with every latent of `model` set to `values`, and the trace it came from."""
     with soft_values():
         trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)

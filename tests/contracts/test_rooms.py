@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scool_ppl"
 ORDER = (
     *("errors", "base", "tasks", "data", "graph", "train", "look", "infer", "mix", "em"),
-    *("zoo", "plots", "runs", "workbench", "reproduce", "cli"),
+    *("deploy", "zoo", "plots", "runs", "workbench", "reproduce", "cli"),
 )
 MOST = 12
 UPWARD = {("em/em.py", "runs")}

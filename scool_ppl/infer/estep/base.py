@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from scool_ppl.errors import InputError
 from scool_ppl.infer.guide import AutoMeanField
-from scool_ppl.infer.priors.base import GraphPrior, Joint
+from scool_ppl.infer.priors.base import Joint
+from scool_ppl.infer.program import Program
 from scool_ppl.look.evidence import Evidence
 
 Values = dict[str, Tensor]
 
 
 class Posterior(NamedTuple):
-    """What an E-step found. The prior's own parameters are updated in place, as Pyro modules are."""
+    """What was found. The program's own parameters are updated in place, as Pyro modules are."""
 
     q: Values
     """Parameters of the guide, to start the next round from."""
     moments: Values
-    """E_q of each site: "Y" is the graph (K, M), "z" the memberships, ..."""
+    """E_q of each site: of a graph's program "Y" is the graph (K, M), "z" the memberships, ..."""
     bounds: tuple[float, ...]
     """The bound after each sweep or step; the last one counts."""
 
@@ -98,8 +99,10 @@ def optimizer_settings() -> Iterator[None]:
         raise InputError(f"the optimiser refuses its settings: {error}; correct them") from error
 
 
-def set_closed_form(prior: GraphPrior, moments: Values, evidence: Evidence) -> None:
-    """Assign what `closed_form` returns."""
+def set_closed_form(program: Program, moments: Values, *args: Any) -> list[str]:
+    """Assign what `closed_form` returns; the names of what it returned."""
     with torch.no_grad():
-        for name, value in prior.closed_form(moments, evidence).items():
-            setattr(prior, name, value.contiguous())  # gradients are, and torch warns where parameters are not
+        solved = program.closed_form(moments, *args)
+        for name, value in solved.items():
+            setattr(program, name, value.contiguous())  # gradients are, and torch warns where parameters are not
+    return list(solved)

@@ -17,12 +17,13 @@ from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import Kind
 from scool_ppl.infer.distributions import NEVER
-from scool_ppl.infer.guide import AutoMeanField, LocalModule
+from scool_ppl.infer.guide import AutoMeanField
+from scool_ppl.infer.program import Program
 from scool_ppl.look.evidence import Evidence, Need
 from scool_ppl.train.contract import AnyClients
 
 
-class GraphPrior(LocalModule):
+class GraphPrior(Program):
     """A prior over cooperation graphs. Subclass it, write `model`; the guide is automatic unless you write one.
 
     `model(evidence)` samples the site "Y" inside ``with self.edges:`` and returns it, shape (K, M): does receiver i
@@ -58,10 +59,6 @@ class GraphPrior(LocalModule):
     def guide(self, evidence: Evidence) -> Any:
         """q(Y, ...): by default the mean field of AutoMeanField; override it to write your own Pyro guide."""
         return AutoMeanField(self)(evidence)
-
-    def closed_form(self, moments: dict[str, Tensor], evidence: Evidence) -> dict[str, Tensor]:
-        """Parameters at which the bound is highest given E[Y], E[z], ..., by name; the others follow gradients."""
-        return {}
 
     def starts(self, evidence: Evidence, log_lik: Any, generator: torch.Generator) -> list[dict[str, Tensor]]:
         """Where q may start, each as moments by site, the richest last; log_lik: what the likelihood returned.
@@ -143,10 +140,6 @@ class GraphPrior(LocalModule):
         if self._peers is None:
             raise InputError("the prior's plates are open only while it runs; call prior(evidence), not prior.model")
         return self._peers, self._plates
-
-    def state(self) -> dict[str, Tensor]:
-        """All parameters and buffers as plain tensors."""
-        return {name: value.detach().clone() for name, value in self.state_dict().items()}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""Program: a Pyro program with parameters of its own, which are learned by raising the bound."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import pyro
+from pyro.nn import PyroModule
+from torch import Tensor
+
+from scool_ppl.errors import InputError
+
+
+class LocalModule(PyroModule):
+    """A PyroModule that keeps its parameters to itself: nothing of it enters the global param store."""
+
+    def __init__(self, name: str = "") -> None:
+        with pyro.settings.context(module_local_params=True):
+            super().__init__(name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for name, parameter in self.named_parameters():
+            if not name.endswith("_unconstrained"):
+                # SVI asks every parameter for this; Pyro sets it for PyroParams only where parameters are local.
+                parameter.unconstrained = weakref.ref(parameter)
+        with pyro.settings.context(module_local_params=True):
+            return super().__call__(*args, **kwargs)
+
+
+class Program(LocalModule):
+    """A Pyro program that is linear in the moments of its sites. Subclass it, write `model`.
+
+    ``program(*args)`` runs it; it can be traced, rendered, given to Predictive or to SVI, and `NaturalGradient.fit` finds
+    its posterior. Parameters declared as PyroParam or nn.Parameter are learned by raising the bound, in closed form where
+    `closed_form` returns them.
+    """
+
+    def model(self, *args: Any, **kwargs: Any) -> Any:
+        """The program itself: samples its sites, given what it is called with."""
+        raise InputError(f"{type(self).__name__} has no `model`; write one that samples its sites")
+
+    def closed_form(self, moments: dict[str, Tensor], *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Parameters at which the bound is highest given E[Y], E[z], ..., by name; the others follow gradients."""
+        return {}
+
+    def starts(self, *args: Any, **kwargs: Any) -> list[dict[str, Tensor]]:
+        """Where q may start, each as moments by site, from what `model` is called with and a generator.
+
+        The highest bound wins. Sites that are not named start flat, one-hot ones at random.
+        """
+        return []
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.model(*args, **kwargs)
+
+    def state(self) -> dict[str, Tensor]:
+        """All parameters and buffers as plain tensors."""
+        return {name: value.detach().clone() for name, value in self.state_dict().items()}
