@@ -125,6 +125,16 @@ def test_relabelled_test_images_are_the_digits_themselves() -> None:
             assert original.tolist() == [label_of[row.tobytes()] for row in pixels]
 
 
+def test_sizes_between_two_numbers_are_written_as_they_are_read() -> None:
+    federation = load_federation("permuted:digits:clients=8,groups=2,sizes=10-500,validation=0")
+    assert federation.spec == "permuted:digits:clients=8,groups=2,sizes=10-500,validation=0.0"
+    assert federation.sizes("train").unique().numel() > 4
+    assert same_lists(federation, load_federation(federation.spec))
+    for text in ("iid:digits:sizes=500-10", "iid:digits:sizes=few"):
+        with pytest.raises(InputError, match=r"e\.g\. sizes=10-500"):
+            load_federation(text)
+
+
 def test_seeds_differ_and_repeat() -> None:
     first, again, other = (load_federation("digits", seed=seed) for seed in (0, 0, 1))
     assert torch.equal(first.inputs, again.inputs)

@@ -19,20 +19,28 @@ from scool_ppl.data.recipes.splitting import (
     check_request,
     deal,
     equal_share,
-    mixed_rows,
     partitioned,
+    shares,
     whole,
 )
 from scool_ppl.errors import InputError
 
 
 def iid(
-    pool: Pool, *, clients: int = 20, train: int | None = None, validation: float = 0.2, test: int | None = None
+    pool: Pool,
+    *,
+    clients: int = 20,
+    train: int | None = None,
+    sizes: str | None = None,
+    validation: float = 0.2,
+    test: int | None = None,
 ) -> Partition:
-    """Every client draws from the same pool, without replacement; they are one group."""
+    """Every client draws from the same pool, without replacement; they are one group.
+
+    sizes: instead of `train`, the fewest and the most images of a client, e.g. 10-500; log-uniform between them.
+    """
     check_request(pool, clients, train, validation, test)
-    share = equal_share("iid", len(pool.train_labels), clients, train)
-    dealt = mixed_rows(pool)[: clients * share].split(share)
+    dealt = shares("iid", pool, clients, train, sizes)
     return partitioned(pool, dealt, validation, test, groups=(0,) * clients)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -71,6 +73,45 @@ def equal_share(what: str, available: int, clients: int, train: int | None) -> i
             f"{what} needs {clients} x {share} = {clients * share} images, the pool has {available}; {remedy}"
         )
     return share
+
+
+def unequal_shares(what: str, pool: Pool, clients: int, sizes: str) -> list[int]:
+    """Images per client, log-uniform in `sizes`, e.g. "10-500": P(size <= n) = log((n + 1) / 10) / log(501 / 10)."""
+    ends = re.fullmatch(r"([1-9]\d{0,8})-([1-9]\d{0,8})", sizes)
+    low, high = map(int, ends.groups()) if ends else (1, 0)
+    if low > high:
+        raise InputError(
+            f"{what} has sizes={sizes}, expected the smallest and the largest, at least 1, e.g. sizes=10-500"
+        )
+    place, available = torch.rand(clients, generator=pool.generator, dtype=torch.float64), len(pool.train_labels)
+
+    def drawn(high: int) -> list[int]:
+        return (low * ((high + 1) / low) ** place).long().clamp(low, high).tolist()
+
+    if clients * low > available:
+        equal_share(what, available, clients, None)
+        raise InputError(
+            f"{what} with sizes={sizes} needs at least {clients} x {low} = {clients * low} images, the pool has "
+            f"{available}; use sizes=1-{available // clients}, or lower clients"
+        )
+    if sum(drawn(high)) > available:
+        fitting = low - 1 + bisect_right(range(low, high), available, key=lambda largest: sum(drawn(largest)))
+        raise InputError(
+            f"{what} with sizes={sizes} drew {sum(drawn(high))} images in all, the pool has {available}; "
+            f"use sizes={low}-{fitting}, or lower clients"
+        )
+    return drawn(high)
+
+
+def shares(what: str, pool: Pool, clients: int, train: int | None, sizes: str | None) -> tuple[Tensor, ...]:
+    """Disjoint random images for each client: as many as drawn from `sizes`, else `train`, else an equal share of all."""
+    if sizes is None:
+        counts = [equal_share(what, len(pool.train_labels), clients, train)] * clients
+    elif train is None:
+        counts = unequal_shares(what, pool, clients, sizes)
+    else:
+        raise InputError(f"{what} has train={train} and sizes={sizes}, expected one of them; leave train out")
+    return mixed_rows(pool)[: sum(counts)].split(counts)
 
 
 def membership(what: str, clients: int, groups: int) -> tuple[int, ...]:

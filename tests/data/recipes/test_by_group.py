@@ -163,6 +163,22 @@ def test_ragged_sizes_fill_the_range() -> None:
     assert len({len(rows) for rows in fitted.train}) > 3
 
 
+@pytest.mark.parametrize("name", ["iid", "permuted"])
+def test_clients_with_few_and_with_many_images(name: str) -> None:
+    pool = make_pool(per_class=300)
+    table = counts(pool, RECIPES[name](pool, clients=20, sizes="10-500")).sum(1)
+    assert 10 <= int(table.min()) < 30
+    assert 200 < int(table.max()) <= 500
+    assert torch.equal(table, counts(pool, RECIPES[name](make_pool(per_class=300), clients=20, sizes="10-500")).sum(1))
+    with pytest.raises(InputError, match=f"{name} has train=30 and sizes=10-500"):
+        RECIPES[name](pool, clients=20, sizes="10-500", train=30)
+
+
+def test_ragged_and_sizes_exclude_each_other() -> None:
+    with pytest.raises(InputError, match=r"ragged=0\.5 and sizes=10-20, expected one of them; leave ragged out"):
+        RECIPES["permuted"](make_pool(), clients=20, sizes="10-20", ragged=0.5)
+
+
 def test_latent_clients_train_and_are_tested_on_their_own_cluster() -> None:
     pool = make_pool()
     kinds = torch.arange(1000) % 4, torch.arange(200) % 4

@@ -92,6 +92,7 @@ OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "base": st.sampled_from(["latent", "groups"]),
     "flip": st.none() | st.integers(0, 6),
     "ragged": st.sampled_from([0.0, 0.5]),
+    "sizes": st.sampled_from([None, "1-1", "2-9", "30-40"]),
 }
 
 
@@ -126,6 +127,10 @@ def advised(message: str, name: str, pool: Pool, options: dict[str, Any]) -> dic
     defaults = {key: p.default for key, p in inspect.signature(RECIPES[name]).parameters.items()}
     current = defaults | options
     advice = message.split(";")[-1] if ";" in message else message.split("expected")[-1]
+    if found := re.search(r"; leave (\w+) out", message):
+        return options | {found[1]: defaults[found[1]]}
+    if found := re.search(r"use sizes=([\d-]+)", advice):
+        return options | {"sizes": found[1]}
     for pattern, option in (
         (r"use (smallest)=1", "smallest"),
         (r"use minimum=(\d+)", "minimum"),
