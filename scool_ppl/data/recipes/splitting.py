@@ -235,3 +235,30 @@ def partitioned(
         relabel=relabel,
         groups=groups,
     )
+
+
+def as_trained(what: str, pool: Pool, made: Partition) -> Partition:
+    """The partition with a part of each client's held-out images that has the label shares of its other images.
+
+    Client i has counts_ic images of class c, N_i in all, and h_ic held-out ones: it is tested on n_i of these, drawn
+    without replacement, n_i = min_c floor(h_ic N_i / counts_ic), n_i counts_ic / N_i of class c to within one image.
+    """
+    tests = []
+    for client, rows in enumerate(made.test):
+        own = torch.cat([made.train[client], made.validation[client]])
+        counts, stock = (
+            torch.bincount(labels, minlength=pool.num_classes)
+            for labels in (pool.train_labels[own], pool.test_labels[rows])
+        )
+        lacking = (counts > 0) & (stock == 0)
+        if bool(lacking.any()):
+            raise InputError(
+                f"{what} cannot test client {client} as trained: class {int(lacking.nonzero()[0])} has no held-out image "
+                "among those used; raise test, or use tested=balanced"
+            )
+        known = counts > 0
+        size = int((stock[known] * len(own) // counts[known]).min())
+        wanted = whole((size * counts.double() / len(own))[None])
+        (places,) = deal(pool._replace(train_labels=pool.test_labels[rows]), wanted)
+        tests.append(rows[places].sort().values)
+    return made._replace(test=tuple(tests))

@@ -87,6 +87,7 @@ OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "test": st.none() | st.integers(1, 8),
     "alpha": st.sampled_from([0.01, 0.5, 10.0]),
     "minimum": st.integers(1, 30),
+    "tested": st.sampled_from(["balanced", "as-trained"]),
     "smallest": st.sampled_from([0.05, 0.6, 1.0]),
     "dimensions": st.integers(1, 5),
     "base": st.sampled_from(["latent", "groups"]),
