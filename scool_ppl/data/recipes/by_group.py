@@ -1,4 +1,4 @@
-"""Recipes whose clients form groups: those of one group have data of one kind, or call their labels by the same names.
+"""Recipes whose clients form groups, which differ in their data, in how these are turned, or in the names of labels.
 
 Members of a group are neighbours: client i of K is in group floor(i G / K),
 but for `disjoint`, whose groups are of different sizes.
@@ -128,6 +128,28 @@ def permuted(
         )
     dealt = mixed_rows(pool)[:needed].split(drawn.tolist())
     return partitioned(pool, dealt, validation, test, relabel=relabel, groups=member)
+
+
+def rotated(
+    pool: Pool,
+    *,
+    clients: int = 20,
+    groups: int = 4,
+    train: int | None = None,
+    sizes: str | None = None,
+    validation: float = 0.2,
+    test: int | None = None,
+) -> Partition:
+    """All classes for everyone by the same names, but group g sees its images rotated by 360 g / groups degrees.
+
+    Inputs are shifted where those of `permuted` have other labels: training, validation and held-out images are turned
+    counter-clockwise, see `turned`. Images must be square. sizes: see `permuted`.
+    """
+    check_request(pool, clients, train, validation, test)
+    member = membership("rotated", clients, groups)
+    dealt = shares("rotated", pool, clients, train, sizes)
+    angles = tuple(360 * group / groups for group in member)
+    return partitioned(pool, dealt, validation, test, groups=member)._replace(turned=angles)
 
 
 def latent(

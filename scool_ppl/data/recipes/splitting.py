@@ -32,6 +32,7 @@ class Partition(NamedTuple):
 
     relabel: (K, C) long, client i calls class c relabel[i, c]; groups: the true group of each client.
     truth: (K, K) true graph [receiver, sender], zero diagonal, where it is not simply that of the groups.
+    turned: by how many degrees, counter-clockwise, the images of each client are rotated, training and held-out.
     """
 
     train: tuple[Tensor, ...]
@@ -40,6 +41,7 @@ class Partition(NamedTuple):
     relabel: Tensor | None = None
     groups: tuple[int, ...] | None = None
     truth: Tensor | None = None
+    turned: tuple[float, ...] | None = None
 
 
 def stratified(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:

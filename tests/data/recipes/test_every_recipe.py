@@ -207,9 +207,10 @@ def pinned_pool() -> Pool:
 
 
 def digest(partition: Partition) -> str:
-    """Of every index list, in order, with the groups, the names of the labels and the truth."""
+    """Of every index list, in order, with the groups, the names of the labels, the truth, and the angles, if any."""
     said = [[rows.tolist() for rows in lists] for lists in partition[:3]]
-    said += [None if part is None else torch.as_tensor(part).tolist() for part in partition[3:]]
+    said += [None if part is None else torch.as_tensor(part).tolist() for part in partition[3:6]]
+    said += [] if partition.turned is None else [list(partition.turned)]
     return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
 
 
@@ -221,6 +222,7 @@ PINNED: dict[str, tuple[dict[str, Any], str]] = {
     "disjoint": ({}, "27a95bfa754036fa"),
     "permuted": ({"ragged": 0.5, "flip": 4}, "9eac567be86bf75e"),
     "latent": ({"groups": 10}, "3b6a73560e5c9365"),
+    "rotated": ({}, "a8b81c0647fc1577"),
     "shuffled-targets": ({"base": "groups"}, "bb920fa6d0f35123"),
 }
 
