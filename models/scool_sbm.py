@@ -39,9 +39,9 @@ def build(
 ) -> CooperationModel:
     """`blocks`: at most this many, more than there are groups is harmless. `clamp`: B stays in [clamp, 1 - clamp].
     `n_eff`, `temperature`, `reference`, `symmetric`: the evidence, see CrossLoss; `temper_prior`: the temperature divides
-    the prior's log-odds, too, as in the authors' code. `restarts`: random starts beside the spectral ones. `keep`: peers
-    that a client looks at after `after` rounds, all if none. `clip`: see MixUpdates. `weigh`: wbar_ij is proportional to
-    n_j, too, the training images of each client, `samples` (K,), which the federation supplies.
+    the prior's log-odds, too, as in the authors' code. `restarts`: random starts beside the spectral ones. `keep`:
+    peers that a client looks at after `after` rounds, all if none. `clip`: see MixUpdates. `weigh`: wbar_ij is
+    proportional to n_j, too, the training images of each client, `samples` (K,), which the federation supplies.
     """
     if weigh and samples is None:
         raise InputError("scool_sbm has weigh=True and no samples; pass federation= or samples= to load_model")

@@ -13,8 +13,8 @@ from scool_ppl.errors import InputError
 def turned(images: Tensor, degrees: float, fill: Tensor) -> Tensor:
     """Square images turned counter-clockwise about their centre; by multiples of 90 degrees without loss.
 
-    images: (N, C, S, S), (N, S, S), or flat (N, S * S). Other angles are interpolated bilinearly; `fill`, see `darkest`,
-    is what comes into the corners.
+    images: (N, C, S, S), (N, S, S), or flat (N, S * S). Other angles are interpolated bilinearly; `fill`, see
+    `darkest`, is what comes into the corners.
     """
     if degrees % 360 == 0:
         return images
@@ -40,6 +40,6 @@ def _as_square(images: Tensor) -> Tensor:
     if images.dim() in (3, 4) and images.shape[-2] == side:
         return images if images.dim() == 4 else images.unsqueeze(1)
     raise InputError(
-        f"inputs of shape {tuple(images.shape[1:])} cannot be rotated, expected square images, (C, S, S) or flat of S x S "
-        "pixels; crop them, or use another recipe"
+        f"inputs of shape {tuple(images.shape[1:])} cannot be rotated, expected square images, (C, S, S) or flat of "
+        "S x S pixels; crop them, or use another recipe"
     )

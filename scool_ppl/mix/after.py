@@ -17,10 +17,11 @@ from scool_ppl.train.questions import Params
 
 @dataclass(frozen=True)
 class MixUpdates(Mixing):
-    """theta_i^{t+1} = theta_i^t + sum_j wbar_ij (theta_j^{t+1/2} - theta_j^t), wbar_ij = n_j (w_ij + [i = j]) / row sum.
+    """theta_i^{t+1} = theta_i^t + sum_j wbar_ij (theta_j^{t+1/2} - theta_j^t).
 
-    The cross-gradient of case 1.2 with grad L(D_j; theta_i) taken at theta_j instead (SCooL (33)). Where the graph has
-    self edges already (`includes_self` priors), no identity is added.
+    wbar_ij = n_j (w_ij + [i = j]) / sum_l n_l (w_il + [i = l]): the cross-gradient of case 1.2 with grad L(D_j; theta_i)
+    taken at theta_j instead (SCooL (33)). Where the graph has self edges already (`includes_self` priors), no identity
+    is added.
 
     samples: n_j, the number of training images of each client (K,); None counts all clients alike, n_j = 1. A client
     that learns from everybody, w_ij = 1, gives them the weights of FedAvg.
@@ -97,8 +98,8 @@ class MixModels(Mixing):
 def normalised(weights: Tensor, peers: Peers, samples: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """n_j (w + I)_ij / row sums as (weights (K, M) of the candidates, weight (K,) of the client itself).
 
-    samples: the n_j (K,), all 1 if None. A client that already chose itself among its candidates is not added again; one
-    without any weight keeps to itself.
+    samples: the n_j (K,), all 1 if None. A client that already chose itself among its candidates is not added again;
+    one without any weight keeps to itself.
     """
     weights = torch.where(peers.mask, weights, torch.zeros_like(weights))
     own = torch.ones(peers.num_clients, dtype=weights.dtype)

@@ -119,7 +119,8 @@ def test_updates_are_weighed_by_sample_sizes_where_asked(name: str, dirichlet: F
     truth: dict[str, Any] = {"truth": torch.ones(3, 3) - torch.eye(3)} if name == "oracle" else {}
     sizes = dirichlet.sizes("train")
     for choices, expected in (({}, None), ({"weigh": False}, None), ({"weigh": True}, sizes)):
-        found = load_model(name, 3, federation=dirichlet, **truth, **choices).mixing.samples  # type: ignore[attr-defined]
+        mixing = load_model(name, 3, federation=dirichlet, **truth, **choices).mixing
+        found = mixing.samples  # type: ignore[attr-defined]
         assert found is None if expected is None else torch.equal(found, expected)
     with pytest.raises(InputError, match=f"{name} has weigh=True and no samples; pass federation="):
         load_model(name, 3, **truth, weigh=True)

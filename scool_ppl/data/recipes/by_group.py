@@ -97,8 +97,8 @@ def permuted(
     """All classes for everyone, but every group calls them by its own permutation of the labels (CoBo, cross-silo).
 
     flip: how many labels the groups permute, the same ones for all (None: every label); none of these keeps its place.
-    ragged: sizes are uniform between (1 - ragged) and (1 + ragged) times `train`. sizes: instead of both, the fewest and
-    the most images of a client, e.g. 10-500; log-uniform between them.
+    ragged: sizes are uniform between (1 - ragged) and (1 + ragged) times `train`. sizes: instead of both, the fewest
+    and the most images of a client, e.g. 10-500; log-uniform between them.
     """
     check_request(pool, clients, train, validation, test)
     member = membership("permuted", clients, groups)

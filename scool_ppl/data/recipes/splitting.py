@@ -106,7 +106,7 @@ def unequal_shares(what: str, pool: Pool, clients: int, sizes: str) -> list[int]
 
 
 def shares(what: str, pool: Pool, clients: int, train: int | None, sizes: str | None) -> tuple[Tensor, ...]:
-    """Disjoint random images for each client: as many as drawn from `sizes`, else `train`, else an equal share of all."""
+    """Disjoint random images for each client: as many as drawn from `sizes`, else `train`, else an equal share."""
     if sizes is None:
         counts = [equal_share(what, len(pool.train_labels), clients, train)] * clients
     elif train is None:
@@ -255,8 +255,8 @@ def as_trained(what: str, pool: Pool, made: Partition) -> Partition:
         lacking = (counts > 0) & (stock == 0)
         if bool(lacking.any()):
             raise InputError(
-                f"{what} cannot test client {client} as trained: class {int(lacking.nonzero()[0])} has no held-out image "
-                "among those used; raise test, or use tested=balanced"
+                f"{what} cannot test client {client} as trained: class {int(lacking.nonzero()[0])} has no held-out "
+                "image among those used; raise test, or use tested=balanced"
             )
         known = counts > 0
         size = int((stock[known] * len(own) // counts[known]).min())
