@@ -19,9 +19,9 @@ from scool_ppl.train.questions import Params
 class MixUpdates(Mixing):
     """theta_i^{t+1} = theta_i^t + sum_j wbar_ij (theta_j^{t+1/2} - theta_j^t).
 
-    wbar_ij = n_j (w_ij + [i = j]) / sum_l n_l (w_il + [i = l]): the cross-gradient of case 1.2 with grad L(D_j; theta_i)
-    taken at theta_j instead (SCooL (33)). Where the graph has self edges already (`includes_self` priors), no identity
-    is added.
+    wbar_ij = n_j (w_ij + [i = j]) / sum_l n_l (w_il + [i = l]): the cross-gradient of case 1.2 with grad L(D_j; .)
+    taken at theta_j instead of theta_i (SCooL (33)). Where the graph has self edges already (`includes_self` priors),
+    no identity is added.
 
     samples: n_j, the number of training images of each client (K,); None counts all clients alike, n_j = 1. A client
     that learns from everybody, w_ij = 1, gives them the weights of FedAvg.
