@@ -10,7 +10,9 @@ which leaves the graph empty when taken literally, few sweeps from a random star
 of the peers dropped after 10 rounds (keep=...).
 """
 
-from scool_ppl import CooperationModel, NaturalGradient
+import torch
+
+from scool_ppl import CooperationModel, InputError, NaturalGradient
 from scool_ppl.infer.priors import SBM
 from scool_ppl.look import All, CrossLoss, Reference, Top
 from scool_ppl.mix import MixUpdates
@@ -32,24 +34,24 @@ def build(
     keep: int | None = None,
     after: int = 10,
     clip: float | None = None,
+    weigh: bool = False,
+    samples: torch.Tensor | None = None,
 ) -> CooperationModel:
     """`blocks`: at most this many, more than there are groups is harmless. `clamp`: B stays in [clamp, 1 - clamp].
     `n_eff`, `temperature`, `reference`, `symmetric`: the evidence, see CrossLoss; `temper_prior`: the temperature divides
-    the prior's log-odds, too, as in the authors' code. `restarts`: random starts beside the
-    spectral ones. `keep`: peers that a client looks at after `after` rounds, all if none. `clip`: see MixUpdates.
+    the prior's log-odds, too, as in the authors' code. `restarts`: random starts beside the spectral ones. `keep`:
+    peers that a client looks at after `after` rounds, all if none. `clip`: see MixUpdates. `weigh`: wbar_ij is
+    proportional to n_j, too, the training images of each client, `samples` (K,), which the federation supplies.
     """
+    if weigh and samples is None:
+        raise InputError("scool_sbm has weigh=True and no samples; pass federation= or samples= to load_model")
+    temper = temperature if temper_prior else 1.0
     return CooperationModel(
         prior=SBM(
-            num_clients,
-            blocks,
-            alpha=alpha,
-            learn_alpha=learn_alpha,
-            clamp=clamp,
-            spectral=spectral,
-            temper=temperature if temper_prior else 1.0,
+            num_clients, blocks, alpha=alpha, learn_alpha=learn_alpha, clamp=clamp, spectral=spectral, temper=temper
         ),
         likelihood=CrossLoss(n_eff, temperature, reference, symmetric),
-        mixing=MixUpdates(clip),
+        mixing=MixUpdates(clip, samples if weigh else None),
         peers=All() if keep is None else Top(keep, after),
         e_step=NaturalGradient(restarts=restarts),
     )

@@ -18,6 +18,7 @@ from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS, Arrays
 from scool_ppl.data.recipes import RECIPES
 from scool_ppl.data.recipes.splitting import Partition, Pool
+from scool_ppl.data.turning import darkest, turned
 from scool_ppl.errors import InputError, unknown
 
 DEFAULT_FEDERATION = "permuted:digits:clients=20,groups=4,train=50"
@@ -123,25 +124,43 @@ def _written(spec: Spec, options: Mapping[str, Any]) -> str:
 
 
 def assemble(arrays: Arrays, partition: Partition, spec: str) -> Federation:
-    """A federation that keeps only the rows that someone uses, pool first, held-out images after it."""
+    """A federation that keeps only the rows that someone uses, pool first, held-out images after it.
+
+    Where clients see their images rotated, there is a copy of the rows that are used at each of the A angles.
+    """
+    clients = len(partition.train)
+    turns = partition.turned or (0.0,) * clients
+    angles = sorted(set(turns))
+    angle = [angles.index(turn) for turn in turns]
     pool, held_out = (
-        torch.zeros(len(targets), dtype=torch.bool) for targets in (arrays.targets_train, arrays.targets_test)
+        torch.zeros(len(angles), len(targets), dtype=torch.bool)
+        for targets in (arrays.targets_train, arrays.targets_test)
     )
-    for rows in partition.train + partition.validation:
-        pool[rows] = True
+    for rows, validation, copy in zip(partition.train, partition.validation, angle, strict=True):
+        pool[copy, rows] = pool[copy, validation] = True
     # Clients may share one list of held-out images: they go on sharing it, so it costs memory once.
-    lists = {id(rows): rows for rows in partition.test}
-    for rows in lists.values():
-        held_out[rows] = True
-    place, place_held_out = pool.cumsum(0) - 1, pool.sum() + held_out.cumsum(0) - 1
-    moved = {key: place_held_out[rows] for key, rows in lists.items()}
+    lists = {(copy, id(rows)): rows for copy, rows in zip(angle, partition.test, strict=True)}
+    for (copy, _), rows in lists.items():
+        held_out[copy, rows] = True
+    place, place_held_out = (used.flatten().cumsum(0).view(used.shape) - 1 for used in (pool, held_out))
+    place_held_out += pool.sum()
+    moved = {key: place_held_out[key[0], rows] for key, rows in lists.items()}
+    fill = darkest(arrays.inputs_train) if any(angles) else torch.zeros(1)
+    kept = [
+        (turned(images[rows], degrees, fill), targets[rows])
+        for images, targets, used in (
+            (arrays.inputs_train, arrays.targets_train, pool),
+            (arrays.inputs_test, arrays.targets_test, held_out),
+        )
+        for degrees, rows in zip(angles, used, strict=True)
+    ]
     return Federation(
-        inputs=torch.cat([arrays.inputs_train[pool], arrays.inputs_test[held_out]]),
-        targets=torch.cat([arrays.targets_train[pool], arrays.targets_test[held_out]]),
-        train=tuple(place[rows] for rows in partition.train),
-        validation=tuple(place[rows] for rows in partition.validation),
-        test=tuple(moved[id(rows)] for rows in partition.test),
-        names=tuple(f"client {client}" for client in range(len(partition.train))),
+        inputs=torch.cat([inputs for inputs, _ in kept]),
+        targets=torch.cat([targets for _, targets in kept]),
+        train=tuple(place[copy, rows] for copy, rows in zip(angle, partition.train, strict=True)),
+        validation=tuple(place[copy, rows] for copy, rows in zip(angle, partition.validation, strict=True)),
+        test=tuple(moved[copy, id(rows)] for copy, rows in zip(angle, partition.test, strict=True)),
+        names=tuple(f"client {client}" for client in range(clients)),
         num_classes=arrays.num_classes,
         relabel=partition.relabel,
         groups=partition.groups,

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from scool_ppl.base.arguments import positive
+from scool_ppl.base.arguments import check_kind, positive
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.mix.base import Mixing
@@ -17,10 +17,14 @@ from scool_ppl.train.questions import Params
 
 @dataclass(frozen=True)
 class MixUpdates(Mixing):
-    """theta_i^{t+1} = theta_i^t + sum_j wbar_ij (theta_j^{t+1/2} - theta_j^t), wbar = (w + I) with rows normalised.
+    """theta_i^{t+1} = theta_i^t + sum_j wbar_ij (theta_j^{t+1/2} - theta_j^t).
 
-    The cross-gradient of case 1.2 with grad L(D_j; theta_i) taken at theta_j instead (SCooL (33)). Where the graph has
-    self edges already (`includes_self` priors), no identity is added.
+    wbar_ij = n_j (w_ij + [i = j]) / sum_l n_l (w_il + [i = l]): the cross-gradient of case 1.2 with grad L(D_j; .)
+    taken at theta_j instead of theta_i (SCooL (33)). Where the graph has self edges already (`includes_self` priors),
+    no identity is added.
+
+    samples: n_j, the number of training images of each client (K,); None counts all clients alike, n_j = 1. A client
+    that learns from everybody, w_ij = 1, gives them the weights of FedAvg.
 
     With `clip` tau no sender moves a receiver by more than wbar_ij tau away from its own update: self-centred clipping
     (He, Karimireddy and Jaggi, 2022), theta_i^t + Delta_i + sum_j wbar_ij c_ij (Delta_j - Delta_i) with
@@ -28,13 +32,28 @@ class MixUpdates(Mixing):
     """
 
     clip: float | None = None
+    samples: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.clip is not None and not positive(self.clip):
             raise InputError(f"MixUpdates has clip={self.clip}, expected a positive radius, or none")
+        if self.samples is None:
+            return
+        check_kind("samples of MixUpdates", self.samples, Tensor, "convert by torch.tensor")
+        if self.samples.dim() != 1:
+            raise InputError(
+                f"MixUpdates has samples of shape {tuple(self.samples.shape)}, expected (K,): one a client"
+            )
+        wrong = ~(self.samples.isfinite() & (self.samples > 0))
+        if bool(wrong.any()):
+            client = int(wrong.nonzero()[0])
+            raise InputError(
+                f"MixUpdates has samples[{client}]={self.samples[client].item()}, expected a number of images above 0; "
+                "leave out clients without any"
+            )
 
     def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
-        others, own = normalised(weights, peers)
+        others, own = normalised(weights, peers, self.samples)
         updates = {name: trained[name] - value for name, value in before.items()}
         if self.clip is not None:
             others = others * self._factor(updates, peers, self.clip).to(others)
@@ -76,13 +95,22 @@ class MixModels(Mixing):
         }
 
 
-def normalised(weights: Tensor, peers: Peers) -> tuple[Tensor, Tensor]:
-    """(w + I) / row sums as (weights (K, M) of the candidates, weight (K,) of the client itself).
+def normalised(weights: Tensor, peers: Peers, samples: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """n_j (w + I)_ij / row sums as (weights (K, M) of the candidates, weight (K,) of the client itself).
 
-    A client that already chose itself among its candidates is not added again; one without any weight keeps to itself.
+    samples: the n_j (K,), all 1 if None. A client that already chose itself among its candidates is not added again;
+    one without any weight keeps to itself.
     """
     weights = torch.where(peers.mask, weights, torch.zeros_like(weights))
     own = torch.ones(peers.num_clients, dtype=weights.dtype)
+    if samples is not None:
+        if len(samples) != peers.num_clients:
+            raise InputError(
+                f"samples has {len(samples)} entries for {peers.num_clients} clients, expected one for each; "
+                "build the model with the samples of its own federation"
+            )
+        own = samples.to(weights)
+        weights = weights * peers.gather(own)
     chose_self = peers.own().any(1)
     own = torch.where(chose_self & (weights.sum(1) > 0), torch.zeros_like(own), own)
     total = weights.sum(1) + own

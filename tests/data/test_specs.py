@@ -13,6 +13,7 @@ from scool_ppl.data.federation import Federation
 from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.specs import DEFAULT_FEDERATION, Spec, load_federation, parse
+from scool_ppl.data.turning import turned
 from scool_ppl.errors import InputError
 from tests.helpers.federations import same_lists
 from tests.helpers.refusals import Case, refused, refuses
@@ -125,6 +126,16 @@ def test_relabelled_test_images_are_the_digits_themselves() -> None:
             assert original.tolist() == [label_of[row.tobytes()] for row in pixels]
 
 
+def test_sizes_between_two_numbers_are_written_as_they_are_read() -> None:
+    federation = load_federation("permuted:digits:clients=8,groups=2,sizes=10-500,validation=0")
+    assert federation.spec == "permuted:digits:clients=8,groups=2,sizes=10-500,validation=0.0"
+    assert federation.sizes("train").unique().numel() > 4
+    assert same_lists(federation, load_federation(federation.spec))
+    for text in ("iid:digits:sizes=500-10", "iid:digits:sizes=few"):
+        with pytest.raises(InputError, match=r"e\.g\. sizes=10-500"):
+            load_federation(text)
+
+
 def test_seeds_differ_and_repeat() -> None:
     first, again, other = (load_federation("digits", seed=seed) for seed in (0, 0, 1))
     assert torch.equal(first.inputs, again.inputs)
@@ -143,8 +154,53 @@ def test_only_used_rows_are_kept() -> None:
     assert int(federation.test[0].min()) == 20
 
 
+@pytest.mark.parametrize("groups", [3, 4])
+def test_rotated_clients_see_the_digits_turned(groups: int) -> None:
+    """Turned back by quarters, images are scikit-learn's with their labels; each group has copies of its own."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    label_of = {row.tobytes(): int(label) for row, label in zip(data.data, data.target, strict=True)}
+    plain = load_federation("iid:digits:clients=8,train=20,test=30", seed=2)
+    spec = f"rotated:digits:clients=8,groups={groups},train=20,test=30"
+    federation = load_federation(spec, seed=2)
+    assert federation.groups == tuple(client * groups // 8 for client in range(8))
+    assert federation.truth is not None
+    assert federation.inputs.shape == (8 * 20 + groups * 30, 64)
+    tests = torch.cat([federation.test[federation.groups.index(group)] for group in range(groups)])
+    assert sorted(tests.tolist()) == list(range(160, 160 + groups * 30))
+    for client, group in enumerate(federation.groups):
+        for split in SPLITS:
+            rows, before = getattr(federation, split)[client], getattr(plain, split)[client]
+            labels, images = federation.labels(client, rows), federation.inputs[rows]
+            assert torch.equal(labels, plain.labels(client, before)), "the same images as without turning"
+            if group and groups == 3:
+                expected = turned(plain.inputs[before], 120.0 * group, torch.zeros(1))
+                torch.testing.assert_close(images, expected, rtol=0, atol=1e-6)
+                continue
+            back = (16 * images.double()).view(-1, 8, 8).rot90(-group, (1, 2)).reshape(-1, 64).numpy()
+            assert labels.tolist() == [label_of[row.tobytes()] for row in back]
+    assert torch.equal(federation.inputs, load_federation(federation.spec, seed=2).inputs)
+
+
+def test_what_is_no_square_image_cannot_be_rotated(tmp_path: Path) -> None:
+    write_labelled(tmp_path / "my.npz")
+    with pytest.raises(InputError, match=r"inputs of shape \(5,\) cannot be rotated, expected square images"):
+        load_federation(f"rotated:{tmp_path}/my.npz:clients=4,groups=2")
+    one = load_federation(f"rotated:{tmp_path}/my.npz:clients=4,groups=1")
+    assert torch.equal(one.inputs, load_federation(f"iid:{tmp_path}/my.npz:clients=4").inputs)
+
+
 @pytest.mark.parametrize(
-    "spec", ["iid:digits", "dirichlet:digits:train=50", "pathological:digits", "groups:digits", "permuted:digits"]
+    "spec",
+    [
+        "iid:digits",
+        "rotated:digits",
+        "dirichlet:digits:train=50",
+        "pathological:digits",
+        "groups:digits",
+        "permuted:digits",
+    ],
 )
 def test_every_recipe_loads_and_its_spec_repeats_it(spec: str) -> None:
     federation = load_federation(spec, clients=10)

@@ -14,7 +14,8 @@ from scool_ppl import EM, Clients, CooperationModel, Federation, InputError, Sch
 from scool_ppl.em.membership import carried_over
 from scool_ppl.em.state import EMState
 from scool_ppl.zoo.load import model_names
-from tests.helpers.small import brief
+from tests.helpers.small import brief, driver
+from tests.helpers.small import clients as small_clients
 from tests.helpers.states import flattened, same
 
 WHOLE = load_federation("permuted:digits:clients=6,groups=2,train=20,test=20", seed=3)
@@ -273,3 +274,33 @@ def test_what_cannot_be_is_refused(act: Callable[[EM, EMState], Any], words: str
     em = made("local")
     with pytest.raises(InputError, match=words):
         act(em, em.init())
+
+
+def test_sizes_that_weigh_updates_are_those_of_the_clients_who_are_there() -> None:
+    """theta_i + sum_j n_j Delta_j / sum_j n_j over who takes part, with a client away, after one left and one came."""
+
+    def build(federation: Federation) -> CooperationModel:
+        size = federation.num_clients
+        truth = torch.ones(size, size) - torch.eye(size)
+        return load_model("oracle", size, federation=federation, truth=truth, weigh=True)
+
+    def is_the_mean(em: EM, state: EMState, absent: list[str]) -> EMState:
+        after, info = em.step(state, absent)
+        there = [i for i, name in enumerate(em.clients.names) if name not in absent]
+        counts = [len(rows) for rows in em.clients.federation.train]
+        assert len(set(counts)) == len(counts)
+        total = sum(counts[i] for i in there)
+        for name, before in state.params.items():
+            mean = sum(counts[j] / total * (info.trained[name][j] - before[j]) for j in there)
+            for i in there:
+                torch.testing.assert_close(after.params[name][i], before[i] + mean, rtol=0, atol=1e-12)
+        return after
+
+    whole = small_clients(6).federation
+    first = small_clients(6).for_federation(whole.select(range(5)))
+    em, state = driver(build(first.federation), first)
+    state = is_the_mean(em, is_the_mean(em, state, []), ["client 1"])
+    em, state = em.leave(state, ["client 2"], build)
+    em, state = em.join(is_the_mean(em, state, []), whole.select([5]), build)
+    assert [len(rows) for rows in em.clients.federation.train] == [6, 7, 9, 10, 11]
+    is_the_mean(em, state, ["client 0"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -62,7 +62,9 @@ def table_with_self() -> Peers:
 
 PEERS = {f.__name__: f() for f in (everybody, table, with_self, table_with_self)}
 every_peers = pytest.mark.parametrize("peers", PEERS.values(), ids=PEERS.keys())
+SAMPLES = torch.tensor([10, 500, 37, 80, 1])
 RULES: list[Mixing] = [Alone(), MixUpdates(), MixUpdates(clip=2.0), MixModels(), MixModels("before")]
+WEIGHED = MixUpdates(samples=SAMPLES)
 
 
 def weight_table(peers: Peers, weights: Tensor) -> list[dict[int, float]]:
@@ -75,23 +77,26 @@ def weight_table(peers: Peers, weights: Tensor) -> list[dict[int, float]]:
     return rows
 
 
-def with_identity(peers: Peers, weights: Tensor) -> list[dict[int, float]]:
-    """The rows of (w + I) / row sum; no identity where the client is a candidate for itself."""
+def with_identity(peers: Peers, weights: Tensor, samples: Tensor | None = None) -> list[dict[int, float]]:
+    """The rows of n_j (w + I) / row sum; no identity where the client is a candidate for itself."""
     rows = weight_table(peers, weights)
     for i, row in enumerate(rows):
         if i not in row:
             row[i] = 1.0
+        if samples is not None:
+            row.update({j: weight * float(samples[j]) for j, weight in row.items()})
         total = sum(row.values())
         rows[i] = {j: weight / total for j, weight in row.items()}
     return rows
 
 
 @every_peers
-def test_mix_updates_is_the_double_loop(peers: Peers) -> None:
+@pytest.mark.parametrize("samples", [None, SAMPLES], ids=["alike", "weighed"])
+def test_mix_updates_is_the_double_loop(peers: Peers, samples: Tensor | None) -> None:
     before, trained, weights = networks(5, 0), networks(5, 1), uniform(*peers.mask.shape)
-    mixed = MixUpdates()(before, trained, weights, peers)
+    mixed = MixUpdates(samples=samples)(before, trained, weights, peers)
     assert mixed.keys() == before.keys()
-    rows = with_identity(peers, weights)
+    rows = with_identity(peers, weights, samples)
     for name in before:
         expected = before[name].clone()
         for i, row in enumerate(rows):
@@ -101,14 +106,15 @@ def test_mix_updates_is_the_double_loop(peers: Peers) -> None:
 
 
 @every_peers
+@pytest.mark.parametrize("samples", [None, SAMPLES], ids=["alike", "weighed"])
 @pytest.mark.parametrize("radius", [0.5, 3.0, 1e9])
-def test_clipping_is_the_double_loop(peers: Peers, radius: float) -> None:
+def test_clipping_is_the_double_loop(peers: Peers, radius: float, samples: Tensor | None) -> None:
     """theta_i + Delta_i + sum_j wbar_ij clip(Delta_j - Delta_i, tau), the norm over all parameters of a network."""
     before, trained, weights = networks(5, 0), networks(5, 1), uniform(*peers.mask.shape)
-    mixed = MixUpdates(clip=radius)(before, trained, weights, peers)
+    mixed = MixUpdates(radius, samples)(before, trained, weights, peers)
     updates = {name: trained[name] - before[name] for name in before}
     moved = 0
-    for i, row in enumerate(with_identity(peers, weights)):
+    for i, row in enumerate(with_identity(peers, weights, samples)):
         expected = {name: before[name][i] + updates[name][i] for name in before}
         for j, weight in row.items():
             gap = {name: updates[name][j] - updates[name][i] for name in before}
@@ -120,7 +126,7 @@ def test_clipping_is_the_double_loop(peers: Peers, radius: float) -> None:
             torch.testing.assert_close(mixed[name][i], expected[name], rtol=0, atol=1e-12)
     assert (moved > 0) == (radius < 1e9)
     if radius == 1e9:
-        free = MixUpdates()(before, trained, weights, peers)
+        free = MixUpdates(samples=samples)(before, trained, weights, peers)
         assert all(torch.allclose(mixed[name], free[name], atol=1e-12) for name in free)
 
 
@@ -134,6 +140,46 @@ def test_with_clipping_no_sender_moves_a_receiver_far(peers: Peers) -> None:
     for i in (0, 2, 3, 4):
         gap = sum(float((mixed[name][i] - own[name][i]).square().sum()) for name in mixed) ** 0.5
         assert gap <= 0.1 + 1e-9
+
+
+def test_who_learns_from_everybody_takes_the_average_of_fedavg() -> None:
+    """sum_j n_j Delta_j / sum_j n_j, written out for n = 1, 3, 6."""
+    before = {"theta": torch.zeros(3, 1, dtype=torch.float64)}
+    trained = {"theta": torch.tensor([[10.0], [20.0], [40.0]], dtype=torch.float64)}
+    samples = torch.tensor([1, 3, 6])
+    for peers in (Peers.everybody(3), Peers.everybody(3, includes_self=True)):
+        mixed = MixUpdates(samples=samples)(before, trained, torch.ones(3, 3, dtype=torch.float64), peers)
+        torch.testing.assert_close(mixed["theta"], torch.full((3, 1), 31.0, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+@every_peers
+def test_clients_of_one_size_count_alike(peers: Peers) -> None:
+    before, trained, weights = networks(5, 0), networks(5, 1), uniform(*peers.mask.shape)
+    alike, same = (
+        rule(before, trained, weights, peers) for rule in (MixUpdates(), MixUpdates(samples=8 * torch.ones(5)))
+    )
+    assert all(torch.allclose(alike[name], same[name], rtol=0, atol=1e-12) for name in alike)
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        (torch.ones(5, 1), r"samples of shape \(5, 1\), expected \(K,\)"),
+        (torch.tensor([3, 0, 4]), r"samples\[1\]=0, expected a number of images above 0; leave out"),
+        (torch.tensor([3.0, 1.0, torch.inf]), r"samples\[2\]=inf"),
+        ([3, 1, 4], "samples of MixUpdates is a list, expected a Tensor; convert by torch.tensor"),
+    ],
+)
+def test_samples_are_a_positive_number_a_client(samples: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        MixUpdates(samples=samples)
+
+
+def test_samples_of_other_clients_are_refused() -> None:
+    params = networks(5, 0)
+    for peers in PEERS.values():
+        with pytest.raises(InputError, match="samples has 4 entries for 5 clients"):
+            MixUpdates(samples=SAMPLES[:4])(params, params, uniform(*peers.mask.shape), peers)
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, float("nan")])
@@ -183,7 +229,7 @@ def test_a_client_that_may_choose_itself_is_not_added_again() -> None:
     assert own.tolist() == [0.0, 1.0]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rule", [*RULES, WEIGHED], ids=str)
 @every_peers
 def test_masked_pairs_have_no_influence(peers: Peers, rule: Mixing) -> None:
     before, trained, weights = networks(5, 0), networks(5, 1), uniform(*peers.mask.shape)
@@ -193,7 +239,7 @@ def test_masked_pairs_have_no_influence(peers: Peers, rule: Mixing) -> None:
         assert all(torch.equal(mixed[name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rule", [*RULES, WEIGHED], ids=str)
 @pytest.mark.parametrize("peers", [everybody(), table()], ids=["everybody", "table"])
 @pytest.mark.parametrize("junk", [1e3, torch.nan])
 def test_a_client_ignores_networks_that_it_does_not_look_at(peers: Peers, rule: Mixing, junk: float) -> None:
@@ -211,7 +257,7 @@ def test_a_client_ignores_networks_that_it_does_not_look_at(peers: Peers, rule: 
 @pytest.mark.parametrize("peers", [everybody(), table()], ids=["everybody", "table"])
 def test_an_isolated_client_keeps_its_own_update(peers: Peers) -> None:
     before, trained, weights = networks(5, 0), networks(5, 1), uniform(*peers.mask.shape)
-    for rule in (Alone(), MixUpdates(), MixModels()):
+    for rule in (Alone(), MixUpdates(), WEIGHED, MixModels()):
         mixed = rule(before, trained, weights, peers)
         for name, value in trained.items():
             torch.testing.assert_close(mixed[name][2], value[2], rtol=0, atol=1e-14)
@@ -230,7 +276,7 @@ def test_few_clients(rule: Mixing, num_clients: int) -> None:
         assert all(torch.allclose(mixed[name], trained[name], atol=1e-14) for name in trained)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rule", [*RULES, WEIGHED], ids=str)
 def test_mixing_keeps_precision_and_leaves_its_inputs_alone(rule: Mixing) -> None:
     before, trained = ({n: v.float() for n, v in networks(5, seed).items()} for seed in (0, 1))
     weights, peers = uniform(5, 5), everybody()

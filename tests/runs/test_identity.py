@@ -43,6 +43,12 @@ OTHERS: dict[str, tuple[EM, EM, str]] = {
     "rate": (driver(by_svi(0.1)), driver(by_svi(0.2)), "e_step optim=.*'?lr'?: 0.1.*this EM optim=.*lr'?: 0.2"),
     "peers": (driver("federico"), driver("federico", epsilon=0.1), "peers epsilon=0.3, this EM epsilon=0.1"),
     "given graph": (driver("fedavg"), driver("fedavg", samples=torch.ones(K)), "start of the prior weights="),
+    "samples": (driver("scool_sbm"), driver("scool_sbm", weigh=True), r"mixing samples=None, this EM samples=\(4,\) "),
+    "other samples": (
+        driver("scool_sbm", weigh=True, samples=torch.tensor([3, 4, 5, 6])),
+        driver("scool_sbm", weigh=True, samples=torch.tensor([3, 4, 6, 5])),
+        r"mixing samples=\(4,\) (\w{12}), this EM samples=\(4,\) (?!\1)\w{12}",
+    ),
     "covariate": (
         driver("covariate_sbm", blocks=2, covariate="0.0.1.1"),
         driver("covariate_sbm", blocks=2, covariate="0.1.0.1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -111,6 +112,18 @@ def test_facts_come_from_the_federation(iid: Federation, dirichlet: Federation) 
     assert torch.allclose(weights(oracle).double(), torch.full((3, 3), 1 / 3, dtype=torch.float64))
     given = load_model("oracle", 3, federation=iid, truth=torch.zeros(3, 3))
     assert torch.equal(weights(given).double(), torch.eye(3).double()), "what the caller passes goes first"
+
+
+@pytest.mark.parametrize("name", ["scool_sbm", "oracle"])
+def test_updates_are_weighed_by_sample_sizes_where_asked(name: str, dirichlet: Federation) -> None:
+    truth: dict[str, Any] = {"truth": torch.ones(3, 3) - torch.eye(3)} if name == "oracle" else {}
+    sizes = dirichlet.sizes("train")
+    for choices, expected in (({}, None), ({"weigh": False}, None), ({"weigh": True}, sizes)):
+        mixing = load_model(name, 3, federation=dirichlet, **truth, **choices).mixing
+        found = mixing.samples  # type: ignore[attr-defined]
+        assert found is None if expected is None else torch.equal(found, expected)
+    with pytest.raises(InputError, match=f"{name} has weigh=True and no samples; pass federation="):
+        load_model(name, 3, **truth, weigh=True)
 
 
 def test_a_fact_that_is_missing_is_named(tmp_path: Path, dirichlet: Federation) -> None:

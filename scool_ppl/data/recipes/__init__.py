@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from scool_ppl.data.recipes.by_group import disjoint, grouped, latent, permuted, shuffled_targets
+from scool_ppl.data.recipes.by_group import disjoint, grouped, latent, permuted, rotated, shuffled_targets
 from scool_ppl.data.recipes.by_label import dirichlet, iid, pathological
 from scool_ppl.data.recipes.splitting import Partition, Pool
 
@@ -15,6 +15,7 @@ RECIPES: dict[str, Callable[..., Partition]] = {
     "groups": grouped,
     "disjoint": disjoint,
     "permuted": permuted,
+    "rotated": rotated,
     "latent": latent,
     "shuffled-targets": shuffled_targets,
 }

@@ -1,4 +1,4 @@
-"""Recipes whose clients form groups: those of one group have data of one kind, or call their labels by the same names.
+"""Recipes whose clients form groups, which differ in their data, in how these are turned, or in the names of labels.
 
 Members of a group are neighbours: client i of K is in group floor(i G / K),
 but for `disjoint`, whose groups are of different sizes.
@@ -24,6 +24,7 @@ from scool_ppl.data.recipes.splitting import (
     mixed_rows,
     partitioned,
     relabellings,
+    shares,
     whole,
 )
 from scool_ppl.errors import InputError
@@ -91,11 +92,13 @@ def permuted(
     test: int | None = None,
     flip: int | None = None,
     ragged: float = 0.0,
+    sizes: str | None = None,
 ) -> Partition:
     """All classes for everyone, but every group calls them by its own permutation of the labels (CoBo, cross-silo).
 
     flip: how many labels the groups permute, the same ones for all (None: every label); none of these keeps its place.
-    ragged: sizes are uniform between (1 - ragged) and (1 + ragged) times `train`.
+    ragged: sizes are uniform between (1 - ragged) and (1 + ragged) times `train`. sizes: instead of both, the fewest
+    and the most images of a client, e.g. 10-500; log-uniform between them.
     """
     check_request(pool, clients, train, validation, test)
     member = membership("permuted", clients, groups)
@@ -103,13 +106,18 @@ def permuted(
         raise InputError(f"permuted has ragged={ragged}, expected a fraction from 0 to below 1")
     flip = pool.num_classes if flip is None else flip
     relabel = relabellings(groups, pool.num_classes, flip, pool.generator)[list(member)]
+    if sizes is not None:
+        if ragged:
+            raise InputError(f"permuted has ragged={ragged} and sizes={sizes}, expected one of them; leave ragged out")
+        dealt = shares("permuted", pool, clients, train, sizes)
+        return partitioned(pool, dealt, validation, test, relabel=relabel, groups=member)
     available = len(pool.train_labels)
     size = train
     if size is None:
         size = int(equal_share("permuted", available, clients, None) / (1 + ragged))
     low, high = max(1, math.ceil(size * (1 - ragged))), max(1, math.floor(size * (1 + ragged)))
-    sizes = torch.randint(low, high + 1, (clients,), generator=pool.generator)
-    needed, fitting = int(sizes.sum()), available // clients
+    drawn = torch.randint(low, high + 1, (clients,), generator=pool.generator)
+    needed, fitting = int(drawn.sum()), available // clients
     if needed > available and (ragged == 0 or fitting == 0):
         equal_share("permuted", available, clients, size)
     if needed > available:
@@ -118,8 +126,30 @@ def permuted(
             f"permuted with ragged={ragged} drew sizes of {needed} images in all, the pool has {available}; "
             f"train={max(1, int(fitting / (1 + ragged)))} fits"
         )
-    dealt = mixed_rows(pool)[: int(sizes.sum())].split(sizes.tolist())
+    dealt = mixed_rows(pool)[:needed].split(drawn.tolist())
     return partitioned(pool, dealt, validation, test, relabel=relabel, groups=member)
+
+
+def rotated(
+    pool: Pool,
+    *,
+    clients: int = 20,
+    groups: int = 4,
+    train: int | None = None,
+    sizes: str | None = None,
+    validation: float = 0.2,
+    test: int | None = None,
+) -> Partition:
+    """All classes for everyone by the same names, but group g sees its images rotated by 360 g / groups degrees.
+
+    Inputs are shifted where those of `permuted` have other labels: training, validation and held-out images are turned
+    counter-clockwise, see `turned`. Images must be square. sizes: see `permuted`.
+    """
+    check_request(pool, clients, train, validation, test)
+    member = membership("rotated", clients, groups)
+    dealt = shares("rotated", pool, clients, train, sizes)
+    angles = tuple(360 * group / groups for group in member)
+    return partitioned(pool, dealt, validation, test, groups=member)._replace(turned=angles)
 
 
 def latent(

@@ -9,6 +9,7 @@ Members of a group are neighbours.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,23 +17,32 @@ from torch import Tensor
 from scool_ppl.data.recipes.splitting import (
     Partition,
     Pool,
+    as_trained,
     check_request,
     deal,
     equal_share,
-    mixed_rows,
     partitioned,
+    shares,
     whole,
 )
 from scool_ppl.errors import InputError
 
 
 def iid(
-    pool: Pool, *, clients: int = 20, train: int | None = None, validation: float = 0.2, test: int | None = None
+    pool: Pool,
+    *,
+    clients: int = 20,
+    train: int | None = None,
+    sizes: str | None = None,
+    validation: float = 0.2,
+    test: int | None = None,
 ) -> Partition:
-    """Every client draws from the same pool, without replacement; they are one group."""
+    """Every client draws from the same pool, without replacement; they are one group.
+
+    sizes: instead of `train`, the fewest and the most images of a client, e.g. 10-500; log-uniform between them.
+    """
     check_request(pool, clients, train, validation, test)
-    share = equal_share("iid", len(pool.train_labels), clients, train)
-    dealt = mixed_rows(pool)[: clients * share].split(share)
+    dealt = shares("iid", pool, clients, train, sizes)
     return partitioned(pool, dealt, validation, test, groups=(0,) * clients)
 
 
@@ -45,12 +55,16 @@ def dirichlet(
     train: int | None = None,
     validation: float = 0.2,
     test: int | None = None,
+    tested: Literal["balanced", "as-trained"] = "balanced",
 ) -> Partition:
     """Label shares p_i ~ Dirichlet(alpha, ..., alpha); client i asks for train * p_i[c] images of class c.
 
     A class that is asked for more often than it has images gives every client the same fraction of what it asked, so
-    clients may have fewer than `train` images, never fewer than `minimum` (bounded retries). A client is tested on all
-    held-out images of the classes that it has.
+    clients may have fewer than `train` images, never fewer than `minimum` (bounded retries).
+
+    tested: on which held-out images of the classes that it has a client is tested. balanced: on all of them, a class
+    counts as much as any other. as-trained: on as many as have the label shares of its own images, see `as_trained`;
+    its scarcest class says how many these are.
     """
     check_request(pool, clients, train, validation, test)
     if not (math.isfinite(alpha) and alpha > 0):
@@ -68,7 +82,8 @@ def dirichlet(
         counts = torch.minimum(asked, asked * stock // asked.sum(0).clamp(min=1))
         smallest = max(smallest, int(counts.sum(1).min()))
         if smallest >= minimum:
-            return partitioned(pool, deal(pool, counts), validation, test, own_classes=True)
+            made = partitioned(pool, deal(pool, counts), validation, test, own_classes=True)
+            return made if tested == "balanced" else as_trained("dirichlet", pool, made)
     raise InputError(
         f"dirichlet with alpha={alpha} left a client with at most {smallest} of {size} images in 100 draws, expected "
         f"minimum={minimum}; {f'use minimum={smallest}, ' if smallest else ''}raise alpha, or lower clients or train"

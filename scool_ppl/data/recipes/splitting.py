@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,6 +32,7 @@ class Partition(NamedTuple):
 
     relabel: (K, C) long, client i calls class c relabel[i, c]; groups: the true group of each client.
     truth: (K, K) true graph [receiver, sender], zero diagonal, where it is not simply that of the groups.
+    turned: by how many degrees, counter-clockwise, the images of each client are rotated, training and held-out.
     """
 
     train: tuple[Tensor, ...]
@@ -38,6 +41,7 @@ class Partition(NamedTuple):
     relabel: Tensor | None = None
     groups: tuple[int, ...] | None = None
     truth: Tensor | None = None
+    turned: tuple[float, ...] | None = None
 
 
 def stratified(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -71,6 +75,45 @@ def equal_share(what: str, available: int, clients: int, train: int | None) -> i
             f"{what} needs {clients} x {share} = {clients * share} images, the pool has {available}; {remedy}"
         )
     return share
+
+
+def unequal_shares(what: str, pool: Pool, clients: int, sizes: str) -> list[int]:
+    """Images per client, log-uniform in `sizes`, e.g. "10-500": P(size <= n) = log((n + 1) / 10) / log(501 / 10)."""
+    ends = re.fullmatch(r"([1-9]\d{0,8})-([1-9]\d{0,8})", sizes)
+    low, high = map(int, ends.groups()) if ends else (1, 0)
+    if low > high:
+        raise InputError(
+            f"{what} has sizes={sizes}, expected the smallest and the largest, at least 1, e.g. sizes=10-500"
+        )
+    place, available = torch.rand(clients, generator=pool.generator, dtype=torch.float64), len(pool.train_labels)
+
+    def drawn(high: int) -> list[int]:
+        return (low * ((high + 1) / low) ** place).long().clamp(low, high).tolist()
+
+    if clients * low > available:
+        equal_share(what, available, clients, None)
+        raise InputError(
+            f"{what} with sizes={sizes} needs at least {clients} x {low} = {clients * low} images, the pool has "
+            f"{available}; use sizes=1-{available // clients}, or lower clients"
+        )
+    if sum(drawn(high)) > available:
+        fitting = low - 1 + bisect_right(range(low, high), available, key=lambda largest: sum(drawn(largest)))
+        raise InputError(
+            f"{what} with sizes={sizes} drew {sum(drawn(high))} images in all, the pool has {available}; "
+            f"use sizes={low}-{fitting}, or lower clients"
+        )
+    return drawn(high)
+
+
+def shares(what: str, pool: Pool, clients: int, train: int | None, sizes: str | None) -> tuple[Tensor, ...]:
+    """Disjoint random images for each client: as many as drawn from `sizes`, else `train`, else an equal share."""
+    if sizes is None:
+        counts = [equal_share(what, len(pool.train_labels), clients, train)] * clients
+    elif train is None:
+        counts = unequal_shares(what, pool, clients, sizes)
+    else:
+        raise InputError(f"{what} has train={train} and sizes={sizes}, expected one of them; leave train out")
+    return mixed_rows(pool)[: sum(counts)].split(counts)
 
 
 def membership(what: str, clients: int, groups: int) -> tuple[int, ...]:
@@ -194,3 +237,30 @@ def partitioned(
         relabel=relabel,
         groups=groups,
     )
+
+
+def as_trained(what: str, pool: Pool, made: Partition) -> Partition:
+    """The partition with a part of each client's held-out images that has the label shares of its other images.
+
+    Client i has counts_ic images of class c, N_i in all, and h_ic held-out ones: it is tested on n_i of these, drawn
+    without replacement, n_i = min_c floor(h_ic N_i / counts_ic), n_i counts_ic / N_i of class c to within one image.
+    """
+    tests = []
+    for client, rows in enumerate(made.test):
+        own = torch.cat([made.train[client], made.validation[client]])
+        counts, stock = (
+            torch.bincount(labels, minlength=pool.num_classes)
+            for labels in (pool.train_labels[own], pool.test_labels[rows])
+        )
+        lacking = (counts > 0) & (stock == 0)
+        if bool(lacking.any()):
+            raise InputError(
+                f"{what} cannot test client {client} as trained: class {int(lacking.nonzero()[0])} has no held-out "
+                "image among those used; raise test, or use tested=balanced"
+            )
+        known = counts > 0
+        size = int((stock[known] * len(own) // counts[known]).min())
+        wanted = whole((size * counts.double() / len(own))[None])
+        (places,) = deal(pool._replace(train_labels=pool.test_labels[rows]), wanted)
+        tests.append(rows[places].sort().values)
+    return made._replace(test=tuple(tests))

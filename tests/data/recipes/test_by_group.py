@@ -163,6 +163,38 @@ def test_ragged_sizes_fill_the_range() -> None:
     assert len({len(rows) for rows in fitted.train}) > 3
 
 
+def test_rotated_groups_share_all_but_their_angle() -> None:
+    pool = make_pool()
+    partition = RECIPES["rotated"](pool, clients=6, groups=3, train=50)
+    assert partition.groups == (0, 0, 1, 1, 2, 2)
+    assert partition.turned == (0, 0, 120, 120, 240, 240)
+    assert partition.relabel is None
+    assert partition.truth is None
+    assert all(torch.equal(rows, torch.arange(200)) for rows in partition.test)
+    # Without replacement from 100 of each of ten classes: everybody has nearly all of them.
+    assert int((counts(pool, partition) > 0).sum(1).min()) >= 9
+    quarters = RECIPES["rotated"](make_pool(), clients=8)
+    assert quarters.turned == (0, 0, 90, 90, 180, 180, 270, 270)
+    with pytest.raises(InputError, match="rotated has groups=9, expected 1 to 8"):
+        RECIPES["rotated"](make_pool(), clients=8, groups=9)
+
+
+@pytest.mark.parametrize("name", ["iid", "permuted", "rotated"])
+def test_clients_with_few_and_with_many_images(name: str) -> None:
+    pool = make_pool(per_class=300)
+    table = counts(pool, RECIPES[name](pool, clients=20, sizes="10-500")).sum(1)
+    assert 10 <= int(table.min()) < 30
+    assert 200 < int(table.max()) <= 500
+    assert torch.equal(table, counts(pool, RECIPES[name](make_pool(per_class=300), clients=20, sizes="10-500")).sum(1))
+    with pytest.raises(InputError, match=f"{name} has train=30 and sizes=10-500"):
+        RECIPES[name](pool, clients=20, sizes="10-500", train=30)
+
+
+def test_ragged_and_sizes_exclude_each_other() -> None:
+    with pytest.raises(InputError, match=r"ragged=0\.5 and sizes=10-20, expected one of them; leave ragged out"):
+        RECIPES["permuted"](make_pool(), clients=20, sizes="10-20", ragged=0.5)
+
+
 def test_latent_clients_train_and_are_tested_on_their_own_cluster() -> None:
     pool = make_pool()
     kinds = torch.arange(1000) % 4, torch.arange(200) % 4
@@ -220,7 +252,7 @@ def test_shuffled_targets_needs_somebody_to_exchange_with() -> None:
     assert pair.truth.tolist() == [[0, 1], [1, 0]]
 
 
-@pytest.mark.parametrize("name", ["groups", "permuted", "latent", "shuffled-targets"])
+@pytest.mark.parametrize("name", ["groups", "permuted", "rotated", "latent", "shuffled-targets"])
 def test_client_i_of_k_is_in_group_i_g_over_k(name: str) -> None:
     partition = RECIPES[name](make_pool(), clients=11, groups=4)
     assert partition.groups == tuple(math.floor(client * 4 / 11) for client in range(11))

@@ -74,6 +74,67 @@ def test_dirichlet_tests_on_own_classes_and_keeps_the_minimum() -> None:
         assert torch.equal(rows, expected)
 
 
+@pytest.mark.parametrize(("alpha", "test"), [(0.1, None), (0.5, None), (0.5, 150), (1e6, 100)])
+def test_dirichlet_tests_as_trained_where_asked(alpha: float, test: int | None) -> None:
+    """Of n held-out images n p_c are of class c, to within one; n is the largest for which no class has too few."""
+    options = {"clients": 20, "alpha": alpha, "test": test, "train": 40}
+    pool = make_pool(held_out=30)
+    balanced = RECIPES["dirichlet"](pool, **options)
+    skewed = RECIPES["dirichlet"](make_pool(held_out=30), **options, tested="as-trained")
+    default = RECIPES["dirichlet"](make_pool(held_out=30), **options, tested="balanced")
+    table, changed = counts(pool, balanced), 0
+    for i in range(20):
+        for split in ("train", "validation"):
+            assert torch.equal(getattr(balanced, split)[i], getattr(skewed, split)[i])
+        assert torch.equal(balanced.test[i], default.test[i])
+        tested = skewed.test[i]
+        assert len(tested) >= 1
+        assert set(tested.tolist()) <= set(balanced.test[i].tolist())
+        assert tested.tolist() == sorted(set(tested.tolist()))
+        stock = [int((pool.test_labels[balanced.test[i]] == label).sum()) for label in range(10)]
+        found = [int((pool.test_labels[tested] == label).sum()) for label in range(10)]
+        own = [int(count) for count in table[i]]
+        for label in range(10):
+            assert abs(found[label] - len(tested) * own[label] / sum(own)) < 1
+
+        def fits(size: int, own: list[int] = own, stock: list[int] = stock) -> bool:
+            return all(size * count <= here * sum(own) for count, here in zip(own, stock, strict=True))
+
+        assert fits(len(tested))
+        assert not fits(len(tested) + 1)
+        changed += not torch.equal(tested, balanced.test[i])
+    assert changed == (20 if alpha < 1 else 0), "who has as many of every class is tested on all"
+
+
+def test_held_out_images_are_drawn_at_random_for_each_client() -> None:
+    pool = make_pool(held_out=30)
+    partition = RECIPES["dirichlet"](pool, clients=10, alpha=0.5, train=40, tested="as-trained")
+    seen = torch.cat(partition.test)
+    first = torch.arange(len(pool.test_labels)) < 150
+    # Every image is as likely as any other of its class: half of those drawn are in the first half.
+    assert within(first[seen].double().mean(), 0.5, 0.25 / len(seen))
+
+
+def test_as_trained_needs_a_held_out_image_of_every_class() -> None:
+    pool = make_pool(classes=2)._replace(test_labels=torch.zeros(20, dtype=torch.long), test_inputs=torch.zeros(20, 16))
+    options = {"clients": 2, "alpha": 1e6, "train": 20}
+    assert [len(rows) for rows in RECIPES["dirichlet"](pool, **options).test] == [20, 20]
+    with pytest.raises(
+        InputError, match=r"cannot test client 0 as trained: class 1 has no held-out .* tested=balanced"
+    ):
+        RECIPES["dirichlet"](pool, **options, tested="as-trained")
+
+
+def test_how_a_client_is_tested_is_one_of_two_words() -> None:
+    federation = load_federation("dirichlet:digits:clients=5,alpha=0.5,tested=as-trained")
+    train, test = (federation.label_counts(split).double() for split in ("train", "test"))
+    validation = federation.label_counts("validation")
+    shares = (train + validation) / (train + validation).sum(1, keepdim=True)
+    assert float((test - test.sum(1, keepdim=True) * shares).abs().max()) < 1
+    with pytest.raises(InputError, match=r"tested value 'trained'; known: as-trained, balanced"):
+        load_federation("dirichlet:digits:tested=trained")
+
+
 def test_dirichlet_gives_up_with_advice() -> None:
     with pytest.raises(InputError, match="expected minimum=50; use minimum=") as caught:
         RECIPES["dirichlet"](make_pool(), clients=20, alpha=0.001, minimum=50)

@@ -87,11 +87,13 @@ OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "test": st.none() | st.integers(1, 8),
     "alpha": st.sampled_from([0.01, 0.5, 10.0]),
     "minimum": st.integers(1, 30),
+    "tested": st.sampled_from(["balanced", "as-trained"]),
     "smallest": st.sampled_from([0.05, 0.6, 1.0]),
     "dimensions": st.integers(1, 5),
     "base": st.sampled_from(["latent", "groups"]),
     "flip": st.none() | st.integers(0, 6),
     "ragged": st.sampled_from([0.0, 0.5]),
+    "sizes": st.sampled_from([None, "1-1", "2-9", "30-40"]),
 }
 
 
@@ -126,6 +128,10 @@ def advised(message: str, name: str, pool: Pool, options: dict[str, Any]) -> dic
     defaults = {key: p.default for key, p in inspect.signature(RECIPES[name]).parameters.items()}
     current = defaults | options
     advice = message.split(";")[-1] if ";" in message else message.split("expected")[-1]
+    if found := re.search(r"; leave (\w+) out", message):
+        return options | {found[1]: defaults[found[1]]}
+    if found := re.search(r"use sizes=([\d-]+)", advice):
+        return options | {"sizes": found[1]}
     for pattern, option in (
         (r"use (smallest)=1", "smallest"),
         (r"use minimum=(\d+)", "minimum"),
@@ -201,9 +207,10 @@ def pinned_pool() -> Pool:
 
 
 def digest(partition: Partition) -> str:
-    """Of every index list, in order, with the groups, the names of the labels and the truth."""
+    """Of every index list, in order, with the groups, the names of the labels, the truth, and the angles, if any."""
     said = [[rows.tolist() for rows in lists] for lists in partition[:3]]
-    said += [None if part is None else torch.as_tensor(part).tolist() for part in partition[3:]]
+    said += [None if part is None else torch.as_tensor(part).tolist() for part in partition[3:6]]
+    said += [] if partition.turned is None else [list(partition.turned)]
     return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
 
 
@@ -215,6 +222,7 @@ PINNED: dict[str, tuple[dict[str, Any], str]] = {
     "disjoint": ({}, "27a95bfa754036fa"),
     "permuted": ({"ragged": 0.5, "flip": 4}, "9eac567be86bf75e"),
     "latent": ({"groups": 10}, "3b6a73560e5c9365"),
+    "rotated": ({}, "a8b81c0647fc1577"),
     "shuffled-targets": ({"base": "groups"}, "bb920fa6d0f35123"),
 }
 

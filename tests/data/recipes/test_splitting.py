@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from scool_ppl.data.recipes.splitting import (
     mixed_rows,
     partitioned,
     relabellings,
+    shares,
     stratified,
+    unequal_shares,
     whole,
 )
 from scool_ppl.errors import InputError
@@ -102,6 +105,53 @@ def test_an_equal_share_is_all_that_fits_or_what_was_asked() -> None:
         equal_share("it", 100, 7, 15)
     with pytest.raises(InputError, match="it needs 101 x 1 = 101 images, the pool has 100; lower clients"):
         equal_share("it", 100, 101, None)
+
+
+@pytest.mark.parametrize(("low", "high"), [(10, 500), (1, 8), (7, 7)])
+def test_unequal_shares_are_log_uniform(low: int, high: int) -> None:
+    """log(size) is uniform: as many clients between 10 and 20 images as between 200 and 400."""
+    pool = make_pool(per_class=30000, held_out=1)
+    found = torch.tensor(unequal_shares("it", pool, 2000, f"{low}-{high}"))
+    assert low <= int(found.min()) <= int(found.max()) <= high
+    if high < 10:
+        assert found.unique().tolist() == list(range(low, high + 1))
+    for n in range(low, high):
+        expected = math.log((n + 1) / low) / math.log((high + 1) / low)
+        # Kolmogorov and Smirnov: the largest gap exceeds 1.95 / sqrt(2000) once in a thousand times.
+        assert abs(float((found <= n).double().mean()) - expected) < 1.95 / 2000**0.5
+    again, other = (unequal_shares("it", make_pool(seed=seed), 5, "1-50") for seed in (0, 1))
+    assert again == unequal_shares("it", make_pool(), 5, "1-50")
+    assert other != again
+
+
+def test_shares_are_equal_or_drawn_and_nobody_has_anybodys_images() -> None:
+    assert [len(rows) for rows in shares("it", make_pool(), 7, None, None)] == [142] * 7
+    assert [len(rows) for rows in shares("it", make_pool(), 7, 5, None)] == [5] * 7
+    dealt = shares("it", make_pool(), 7, None, "10-200")
+    assert [len(rows) for rows in dealt] == unequal_shares("it", make_pool(), 7, "10-200")
+    owned = torch.cat(dealt)
+    assert len(owned.unique()) == len(owned)
+    with pytest.raises(InputError, match="it has train=5 and sizes=1-9, expected one of them; leave train out"):
+        shares("it", make_pool(), 7, 5, "1-9")
+
+
+@pytest.mark.parametrize("sizes", ["", "10", "10-", "-5", "0-5", "9-3", "10-x", "1.5-3", "10-500-900", "1-9999999999"])
+def test_sizes_that_are_no_range_are_refused(sizes: str) -> None:
+    with pytest.raises(InputError, match=f"it has sizes={sizes}, expected the smallest and the largest, at least 1"):
+        unequal_shares("it", make_pool(), 3, sizes)
+
+
+def test_a_pool_that_is_too_small_for_the_sizes_says_which_fit() -> None:
+    with pytest.raises(InputError, match=r"drew \d+ images in all, the pool has 1000; use sizes=10-\d+, or") as caught:
+        unequal_shares("it", make_pool(), 20, "10-500")
+    advice = int(str(caught.value).split("use sizes=10-")[1].split(",")[0])
+    assert sum(unequal_shares("it", make_pool(), 20, f"10-{advice}")) <= 1000
+    with pytest.raises(InputError, match="drew 1"):
+        unequal_shares("it", make_pool(), 20, f"10-{advice + 1}")
+    with pytest.raises(InputError, match="at least 20 x 60 = 1200 images, the pool has 1000; use sizes=1-50, or lower"):
+        unequal_shares("it", make_pool(), 20, "60-70")
+    with pytest.raises(InputError, match="it needs 1001 x 1 = 1001 images, the pool has 1000; lower clients"):
+        unequal_shares("it", make_pool(), 1001, "1-2")
 
 
 @pytest.mark.parametrize("flip", [2, 3, 5])
