@@ -1,7 +1,26 @@
-"""Deploy: how much each client relies on each of its candidate networks, decided on held-out data."""
+"""Deploy: what each client ships of all that training has come to, decided on held-out data."""
 
+from scool_ppl.deploy.deployment import RULES, Rule, Single, Stack, candidates, deploy
+from scool_ppl.deploy.gains import Gains, gains
+from scool_ppl.deploy.portfolio import Portfolio, Tracks, alone
 from scool_ppl.deploy.single import single
 from scool_ppl.deploy.stacking import Stacked, stack
 from scool_ppl.deploy.unseen import unseen_log_odds
 
-__all__ = ["Stacked", "single", "stack", "unseen_log_odds"]
+__all__ = [
+    "RULES",
+    "Gains",
+    "Portfolio",
+    "Rule",
+    "Single",
+    "Stack",
+    "Stacked",
+    "Tracks",
+    "alone",
+    "candidates",
+    "deploy",
+    "gains",
+    "single",
+    "stack",
+    "unseen_log_odds",
+]

@@ -94,6 +94,8 @@ def checked(log_p: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
             f"log_p has shape {tuple(log_p.shape)} and mask {tuple(mask.shape)}, expected (clients, candidates, images) "
             "and (clients, images), with a client and a candidate; pad clients who have fewer images, and mask those"
         )
+    if log_p.shape[2] == 0:  # nobody has an image: as if there were one that is masked
+        log_p, mask = log_p.new_zeros(*log_p.shape[:2], 1), mask.new_zeros(len(mask), 1)
     log_p = torch.where(mask[:, None], log_p.double(), 0.0)
     if not bool(log_p.isfinite().all()):
         raise InputError(

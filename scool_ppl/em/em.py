@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,8 +30,8 @@ from scool_ppl.em.absence import (
     restore_absent,
     restore_edges,
 )
-from scool_ppl.em.model import CooperationModel, Schedule
-from scool_ppl.em.state import EMInfo, EMState, Fit, check_memory, check_state
+from scool_ppl.em.model import CooperationModel, OwnDriver, Schedule
+from scool_ppl.em.state import Deployment, EMInfo, EMState, Fit, check_memory, check_state
 from scool_ppl.errors import ClientError, InputError, original
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
@@ -42,7 +42,7 @@ from scool_ppl.look.likelihoods import Likelihood
 from scool_ppl.look.peers import PeerPolicy
 from scool_ppl.mix.base import Mixing
 from scool_ppl.train.contract import AnyClients, Evaluation, Trained
-from scool_ppl.train.questions import Mixture, Params
+from scool_ppl.train.questions import Ensemble, Mixture, Params, Predictor
 from scool_ppl.train.round_start import Memory, RoundStart
 
 if TYPE_CHECKING:
@@ -103,13 +103,23 @@ class EM:
     """Alternates Pyro inference of the graph with training of the clients.
 
     One round raises the bound H(q, Phi) = E_q log P(D, theta, Y, Z) - E_q log q(Y, Z): in q (infer), then in the
-    networks (mix, and the next round's train). The model's prior is copied: two EMs never share state.
+    networks (mix, and the next round's train). The model's prior is copied: two EMs never share state. A model that names
+    a `driver` of its own, as a portfolio of several models does, is run by that.
     """
 
+    def __new__(cls, model: CooperationModel | OwnDriver, *args: Any, **options: Any) -> EM:
+        return super().__new__(getattr(model, "driver", cls) if cls is EM else cls)
+
     def __init__(
-        self, model: CooperationModel, clients: AnyClients, schedule: Schedule | None = None, *, seed: int = 0
+        self,
+        model: CooperationModel | OwnDriver,
+        clients: AnyClients,
+        schedule: Schedule | None = None,
+        *,
+        seed: int = 0,
     ) -> None:
         check_kind("model", model, CooperationModel, "load_model(name, num_clients) makes one")
+        assert isinstance(model, CooperationModel)
         _check_clients(clients)
         _check_parts(model)
         check_kind("schedule", schedule or Schedule(), Schedule, "e.g. Schedule(local_epochs=5)")
@@ -127,6 +137,8 @@ class EM:
         self.model.prior.prepare(clients, seed)
         self.prior_start = self.model.prior.double().state()
         """The prior's parameters before the first round."""
+        self.beside: Mapping[str, EM] = {}
+        """Tracks that are trained beside this one, by name."""
 
     def init(self) -> EMState:
         """The state before the first round; it has a graph already where the prior says what it is to begin with."""
@@ -174,7 +186,7 @@ class EM:
         with clock("train"):
             trained, mixing_memory = self.train(state, start)
         with clock("look"):
-            evidence, joint, look_memory = self.look(start, trained.params, clock, unmixed=unmixed)
+            evidence, joint, look_memory = self.look(start, trained.params, clock, unmixed)
         with clock("infer"):
             posterior, prior = self.infer(state, evidence, joint)
         with clock("mix"):
@@ -234,7 +246,7 @@ class EM:
         return Train(trained, dict(terms.memory))
 
     def look(
-        self, start: RoundStart, trained: Params, clock: _Clock | None = None, *, unmixed: Params | None = None
+        self, start: RoundStart, trained: Params, clock: _Clock | None = None, unmixed: Params | None = None
     ) -> Look:
         """The round's candidates and what they show, got in one exchange and scored by the likelihood.
 
@@ -299,8 +311,13 @@ class EM:
         return self.model.mixing.predictors(state.moments["Y"], state.peers)
 
     def evaluate(self, state: EMState, split: str = "test") -> Evaluation:
-        """What the clients would deploy after this round, on a split: their networks, or mixtures of predictions."""
+        """The mixed networks of the clients, or their mixtures of predictions, on a split."""
         return self.clients.evaluate(state.params, split, self.mixture(state))
+
+    def deploy(self, state: EMState) -> Deployment:
+        """What each client ships: here its network, or mixture of predictions; a portfolio chooses among several."""
+        everything = torch.ones(self.clients.num_clients, 1)
+        return Deployment(("mixed",), Ensemble((Predictor(state.params, self.mixture(state)),), everything))
 
     def resume(self, run: str | os.PathLike[str] | Run) -> EMState:
         """The state at a run's newest intact checkpoint, which must be of this model, these clients and this schedule."""

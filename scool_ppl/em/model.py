@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from scool_ppl.base.arguments import whole
 from scool_ppl.errors import InputError
@@ -29,6 +29,14 @@ class CooperationModel(NamedTuple):
     def needs(self) -> frozenset[Need]:
         """What prior and likelihood read of the evidence; nothing means that candidates' networks are not looked at."""
         return frozenset(self.prior.needs) | frozenset(self.likelihood.needs)
+
+
+@runtime_checkable
+class OwnDriver(Protocol):
+    """A model that another driver than EM runs: EM(model, ...) makes one of that class."""
+
+    @property
+    def driver(self) -> type: ...
 
 
 @dataclass(frozen=True)

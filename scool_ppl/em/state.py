@@ -13,8 +13,8 @@ from scool_ppl.base.codec import Row
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.train.contract import Evaluation
-from scool_ppl.train.questions import Params
+from scool_ppl.train.contract import AnyClients, Evaluation
+from scool_ppl.train.questions import Ensemble, Params
 from scool_ppl.train.round_start import Memory, Remembered
 
 
@@ -39,6 +39,8 @@ class EMState(NamedTuple):
     """What policies, likelihoods and mixing rules wanted remembered."""
     round: int
     seed: int
+    beside: dict[str, EMState] = {}  # never changed
+    """The states of the tracks that are trained beside this one, see `deploy.Portfolio`."""
 
 
 class EMInfo(NamedTuple):
@@ -60,6 +62,27 @@ class EMInfo(NamedTuple):
     """Clients left out of the round, and why."""
 
 
+class Deployment(NamedTuple):
+    """What the clients ship: names of the candidates, and the ensemble of them that each client predicts with."""
+
+    candidates: tuple[str, ...]
+    ensemble: Ensemble
+
+    @property
+    def weights(self) -> Tensor:
+        """(K, C): how much client i relies on candidate c; rows sum to one."""
+        return self.ensemble.weights
+
+    @property
+    def chosen(self) -> bool:
+        """Was there anything to choose from?"""
+        return len(self.candidates) > 1
+
+    def evaluate(self, clients: AnyClients, split: str = "test") -> Evaluation:
+        """What is deployed, on the clients' own rows of a split."""
+        return clients.evaluate(self.ensemble, split)
+
+
 class Fit(NamedTuple):
     """The result of `EM.fit`."""
 
@@ -70,6 +93,10 @@ class Fit(NamedTuple):
     """The mixed networks on the clients' test data."""
     trained: Evaluation
     """The same for the locally trained networks, before mixing."""
+    deployment: Deployment
+    """What each client ships."""
+    deployed: Evaluation
+    """That on the clients' test data; where there was nothing to choose from, the mixed networks."""
 
 
 def check_state(state: EMState, prior: Params, num_clients: int, needs_initial: bool = False) -> None:

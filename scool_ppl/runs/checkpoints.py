@@ -204,10 +204,17 @@ def _check(checkpoint: Checkpoint, number: int) -> None:
     if any(each != verbs[0] for each in verbs):
         raise InputError("its history has seconds of other verbs in one round than in another")
     clients = {value.shape[:1] for value in state.params.values()}
+    if other := [track for track, beside in state.beside.items() if beside.round != number]:
+        raise InputError(f"its track {other[0]} is of round {state.beside[other[0]].round}, expected {number}")
     scores = {value.shape for value in checkpoint.trained or ()}
     graphs = {value.shape for value in checkpoint.graphs.values()}
     if scores - clients or graphs - {size + size for size in clients}:
         raise InputError(f"its graphs or scores are not of {sorted(map(tuple, clients))} clients, as its networks are")
+    for each in (state, *state.beside.values()):
+        _check_peers(each, number)
+
+
+def _check_peers(state: EMState, number: int) -> None:
     if state.peers is None:
         if number > 0:
             raise InputError(f"it has no table of peers, expected one after round {number}")

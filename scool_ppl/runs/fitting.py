@@ -48,7 +48,9 @@ def fit(
                 journal.record(row, graph, state, trained, last=state.round == total)
                 for callback in callbacks:
                     callback(state, info, row)
-    return Fit(graph, journal.history, state, mixed, trained)
+        deployment = em.deploy(state)
+        deployed = deployment.evaluate(em.clients) if deployment.chosen else mixed
+    return Fit(graph, journal.history, state, mixed, trained, deployment, deployed)
 
 
 def resume(em: EM, run: str | os.PathLike[str] | Run) -> EMState:

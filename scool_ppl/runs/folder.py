@@ -17,8 +17,10 @@ from torch import Tensor
 from scool_ppl.base.codec import Row
 from scool_ppl.base.files import read_regular, replacing, write_npz
 from scool_ppl.data.reading import UNREADABLE
+from scool_ppl.em.state import Deployment
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.runs import deployed
 from scool_ppl.runs.checkpoints import last_round, tidy
 
 MARK, HISTORY, SUMMARY = "run.json", "history.jsonl", "summary.json"
@@ -153,6 +155,16 @@ class Run:
                 self.write_text("clients.csv", clients.rstrip("\n"))
             self.write_json(SUMMARY, summary)
             self.draw()
+
+    def deploy(self, deployment: Deployment) -> None:
+        """Write what the clients ship into the folder `deployed`."""
+        with _going_on(self.path):
+            deployed.save(self.path, deployment)
+
+    @property
+    def deployment(self) -> Deployment:
+        """What the clients ship."""
+        return deployed.load(self.path)
 
     def draw(self) -> list[Path]:
         """graph.png, weights.png and history.png, from the folder's files."""

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from torch import Tensor
 
 from scool_ppl.base.describe import named, settings, signature, values
+from scool_ppl.deploy.portfolio import Tracks
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError
@@ -20,14 +21,26 @@ TOLD = (*PARTS, "optimizer")
 
 def facts(em: EM) -> dict[str, list[str]]:
     """All on which the further course of a run depends besides its state."""
+    found = {
+        **em.clients.facts(),
+        **_model_facts(em),
+        "schedule": [repr(em.schedule)],
+        "seed": [str(em.seed)],
+    }
+    for track, beside in em.beside.items():
+        found |= {f"{name} of the track {track}": told for name, told in _model_facts(beside).items()}
+    if isinstance(em, Tracks):
+        found["rule of deployment"] = [named(em.portfolio.rule), *settings(em.portfolio.rule)]
+    return found
+
+
+def _model_facts(em: EM) -> dict[str, list[str]]:
+    """The parts of a model, and where its prior starts."""
     parts = {part: getattr(em.model, part) for part in PARTS}
     return {
-        **em.clients.facts(),
         **{name: [named(part), *settings(part)] for name, part in parts.items()},
         "parameter of the prior": signature(em.prior_start),
         "start of the prior": values(_constrained(em.model.prior, em.prior_start)),
-        "schedule": [repr(em.schedule)],
-        "seed": [str(em.seed)],
     }
 
 
@@ -79,6 +92,9 @@ def compare_state(state: EMState, own: EMState, what: str) -> None:
             f"{what} has peers of {len(state.peers.mask)} clients, expected {clients}; "
             "resume with what the run began with"
         )
+    compare({"tracks": [*state.beside]}, {"tracks": [*own.beside]}, what)
+    for track, beside in own.beside.items():
+        compare_state(state.beside[track], beside, f"{what}, track {track},")
 
 
 def _cut(text: str) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from scool_ppl.base.codec import Row
 from scool_ppl.base.statistics import mean_of_worst, over_clients
 from scool_ppl.data.federation import Federation
-from scool_ppl.em.state import EMInfo
+from scool_ppl.em.state import EMInfo, Fit
 from scool_ppl.graph.scores import Scores
 from scool_ppl.train.contract import Evaluation
 
@@ -58,21 +58,28 @@ def against_local(accuracy: Tensor, local: Tensor) -> dict[str, float]:
     return {"gain_over_local": float(gain.mean()), "harmed": float((gain < 0).double().mean())}
 
 
-def clients_csv(federation: Federation, mixed: Evaluation, trained: Evaluation, local: Evaluation | None) -> str:
-    """One row a client: its images, and accuracy and loss of its networks on test data; nothing where undefined."""
+def clients_csv(federation: Federation, fit: Fit, local: Evaluation | None) -> str:
+    """One row a client: its images, accuracy and loss of what it deploys and of its networks on test data, and how much it
+    relies on each candidate where it has several; nothing where undefined.
+    """
+    deployed, mixed, trained = fit.deployed, fit.evaluation, fit.trained
     columns: dict[str, Sequence[Any]] = {
         "client": federation.names,
         "group": federation.groups or [""] * federation.num_clients,
         **{split: federation.sizes(split).tolist() for split in ("train", "validation", "test")},
-        "accuracy": mixed.score.tolist(),
-        "task_accuracy": mixed.task_score.tolist(),
-        "loss": mixed.loss.tolist(),
+        "accuracy": deployed.score.tolist(),
+        "task_accuracy": deployed.task_score.tolist(),
+        "loss": deployed.loss.tolist(),
         "accuracy_trained": trained.score.tolist(),
         "loss_trained": trained.loss.tolist(),
     }
     if local is not None:
         columns["accuracy_local"] = local.score.tolist()
-        columns["gain_over_local"] = (mixed.score - local.score).tolist()
+        columns["gain_over_local"] = (deployed.score - local.score).tolist()
+    if fit.deployment.chosen:
+        columns["accuracy_mixed"] = mixed.score.tolist()
+        shares = zip(fit.deployment.candidates, fit.deployment.weights.T.tolist(), strict=True)
+        columns |= {f"relies on {candidate}": share for candidate, share in shares}
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)

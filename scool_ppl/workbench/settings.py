@@ -7,11 +7,14 @@ import math
 import os
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from scool_ppl.data.federation import Federation
+from scool_ppl.deploy.deployment import LOCAL, RULES
+from scool_ppl.deploy.portfolio import Portfolio, alone
 from scool_ppl.em.model import CooperationModel, Schedule
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.infer.estep.natural import NaturalGradient
@@ -59,6 +62,9 @@ class Settings:
     )
     device: str = _option(_CLIENTS["device"], "cpu or cuda")
     e_step: str | None = _option(None, f"{' or '.join(E_STEPS)}; default: the model's own")
+    deploy: str | None = _option(
+        None, f"{' or '.join(RULES)}: what each client ships, local-only among its candidates; default: the model's own"
+    )
     seed: int = _option(0, "of partition, networks, batches and inference")
 
     def __post_init__(self) -> None:
@@ -69,6 +75,8 @@ class Settings:
             )
         if self.e_step is not None and self.e_step not in E_STEPS:
             raise unknown("e-step", self.e_step, E_STEPS)
+        if self.deploy is not None and self.deploy not in RULES:
+            raise unknown("deploy", self.deploy, RULES)
         if self.device.partition(":")[0] not in DEVICES:
             raise unknown("device", self.device, DEVICES)
         if self.device.startswith("cuda") and not torch.cuda.is_available():
@@ -92,9 +100,22 @@ class Settings:
             device=self.device,
         )
 
-    def model(self, name: str | os.PathLike[str], federation: Federation, **choices: Any) -> CooperationModel:
-        """A model for this federation, with the chosen E-step."""
+    def model(
+        self, name: str | os.PathLike[str], federation: Federation, **choices: Any
+    ) -> CooperationModel | Portfolio:
+        """A model for this federation, with the chosen E-step, and the chosen rule of deployment: a model that has none
+        becomes a portfolio of itself and local-only training.
+        """
         model = load_model(name, federation.num_clients, federation=federation, **choices)
+        if self.deploy is not None and isinstance(model, CooperationModel) and os.fspath(name) != LOCAL:
+            shown = Path(name).stem if Path(name).stem != LOCAL else "model"
+            model = Portfolio({LOCAL: alone(federation.num_clients), shown: model}, shown)
+        if isinstance(model, CooperationModel):
+            return self._inferred(model)
+        rule = model.rule if self.deploy is None else RULES[self.deploy]
+        return Portfolio({track: self._inferred(one) for track, one in model.tracks.items()}, model.shown, rule)
+
+    def _inferred(self, model: CooperationModel) -> CooperationModel:
         if self.e_step is None or isinstance(model.e_step, E_STEPS[self.e_step]):
             return model
         return model._replace(e_step=E_STEPS[self.e_step]())

@@ -18,7 +18,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "worst 10 %": ("accuracy", "worst10"),
     "before mixing": ("accuracy_trained", "mean"),
     "gain over local": ("gain_over_local",),
-    "harmed": ("harmed",),
+    "harmed": ("harmed_beyond_noise",),
     "graph L1": ("graph", "l1"),
     "graph AUC": ("graph", "auc"),
     "blocks ARI": ("graph", "ari"),
@@ -52,10 +52,16 @@ def fit_table(result: Result) -> Table:
     score = summary.get("score", "accuracy")
     table.add_row(score, f"{_shown(accuracy['mean'])} ± {_shown(accuracy['std'])} over clients")
     table.add_row("worst 10 %", _shown(accuracy["worst10"]))
+    if "relies_on" in summary:
+        table.add_row("after mixing", _shown(summary["accuracy_mixed"]["mean"]))
     table.add_row("before mixing", _shown(trained["mean"]))
     table.add_row(f"task {score}", _shown(summary["task_accuracy"]["mean"]))
     if "gain_over_local" in summary:
-        table.add_row("gain over local", f"{summary['gain_over_local']:+.3f}, {summary['harmed']:.0%} harmed")
+        harmed = f"{summary['harmed']:.0%} harmed, {summary['harmed_beyond_noise']:.0%} beyond noise"
+        table.add_row("gain over local", f"{summary['gain_over_local']:+.3f}, {harmed}")
+    if "relies_on" in summary:
+        relied = sorted(summary["relies_on"].items(), key=lambda item: -item[1])
+        table.add_row("clients rely on", ", ".join(f"{name} {share:.0%}" for name, share in relied if share >= 0.005))
     graph = summary["graph"]
     if any(value is not None for value in graph.values()):
         recovery = [f"{name} {_shown(value)}" for name, value in graph.items() if value is not None]

@@ -12,12 +12,15 @@ from scool_ppl.base.codec import Row
 from scool_ppl.base.describe import versions
 from scool_ppl.base.files import file_sha256
 from scool_ppl.data.federation import Federation
+from scool_ppl.deploy.deployment import LOCAL
+from scool_ppl.deploy.gains import gains
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import Fit
 from scool_ppl.runs.folder import Run
-from scool_ppl.runs.rows import against_local, clients_csv, total_seconds
+from scool_ppl.runs.rows import against_local, clients_csv, spread, total_seconds
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Evaluation
+from scool_ppl.train.questions import Params
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.zoo.load import model_path
 
@@ -93,22 +96,40 @@ class Workbench:
         with nullcontext() if folder is None else folder.locked():
             options: Row = {"run": folder, "resume": resume, "progress": self.progress}
             fit = self.local if again else em.fit(self.settings.rounds, **options)
-            local = self.local.evaluation if baseline else None
-            summary = {"model": name, "hyperparameters": choices, **self._summary(fit, local)}
+            alone = self._alone(fit, baseline)
+            local = None if alone is None else self.clients.evaluate(alone)
+            summary = {"model": name, "hyperparameters": choices, **self._summary(fit, alone, local)}
             if folder is not None:
-                table = clients_csv(self.federation, fit.evaluation, fit.trained, local)
-                folder.finish(summary, truth=self.federation.truth, clients=table)
+                folder.deploy(fit.deployment)
+                folder.finish(summary, truth=self.federation.truth, clients=clients_csv(self.federation, fit, local))
         return Result(" ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local)
 
-    def _summary(self, fit: Fit, local: Evaluation | None) -> Row:
-        """What a fit came to."""
-        gain = {} if local is None else against_local(fit.evaluation.score, local.score)
+    def _alone(self, fit: Fit, baseline: bool) -> Params | None:
+        """Networks of local-only training: those of a track beside the model, else of the baseline if asked for."""
+        beside = fit.state.beside.get(LOCAL)
+        if beside is not None:
+            return beside.params
+        return self.local.state.params if baseline else None
+
+    def _summary(self, fit: Fit, alone: Params | None, local: Evaluation | None) -> Row:
+        """What a fit came to; `accuracy` is that of what the clients deploy."""
+        last = {key: value for key, value in fit.history[-1].items() if key != "round"}
+        if fit.deployment.chosen:
+            weights = zip(fit.deployment.candidates, fit.deployment.weights.mean(0).tolist(), strict=True)
+            last |= {
+                "accuracy": spread(fit.deployed.score),
+                "accuracy_mixed": last["accuracy"],
+                "task_accuracy": spread(fit.deployed.task_score),
+                "relies_on": dict(weights),
+            }
+        if alone is not None and local is not None:
+            beyond = gains(self.clients, fit.deployment.ensemble, alone).harmed()
+            last |= {**against_local(fit.deployed.score, local.score), "harmed_beyond_noise": beyond}
         return {
             "federation": self.federation.spec,
             "seed": self.settings.seed,
             "rounds": self.settings.rounds,
-            **{key: value for key, value in fit.history[-1].items() if key != "round"},
+            **last,
             "total_seconds": total_seconds(fit.history),
             "versions": versions(),
-            **gain,
         }

@@ -48,8 +48,9 @@ class _Case:
 
     def __init__(self, model: str | os.PathLike[str], num_clients: int) -> None:
         federation = load_federation(f"permuted:digits:clients={num_clients},groups=2,train=20,validation=0.2,test=20")
-        self.model: CooperationModel = load_model(model, num_clients, federation=federation)
-        em = EM(self.model, Clients(federation), Schedule(warmup_epochs=5))
+        built = load_model(model, num_clients, federation=federation)
+        em = EM(built, Clients(federation), Schedule(warmup_epochs=5))
+        self.model: CooperationModel = em.model  # of a portfolio the track that is shown
         state = em.init()
         start = em.round_start(state)
         evidence = em.look(start, em.train(state, start).trained.params).evidence

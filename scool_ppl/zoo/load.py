@@ -13,6 +13,7 @@ from scool_ppl.base.arguments import check_hint, check_kind, check_whole
 from scool_ppl.base.options import accepted, parse_options
 from scool_ppl.base.plugins import beside_package, load_python, user_code
 from scool_ppl.data.federation import Federation
+from scool_ppl.deploy.portfolio import Portfolio
 from scool_ppl.em.model import CooperationModel
 from scool_ppl.errors import InputError, unknown
 
@@ -86,8 +87,8 @@ def load_model(
     *,
     federation: Federation | None = None,
     **choices: Any,
-) -> CooperationModel:
-    """Build a model by name or path; unknown hyperparameters are refused with the nearest known name.
+) -> CooperationModel | Portfolio:
+    """Build a model or a portfolio by name or path; unknown hyperparameters are refused with the nearest known name.
 
     `federation` supplies the facts that some models ask for: the true graph for `oracle`, sample counts for `fedavg`.
     """
@@ -119,8 +120,10 @@ def load_model(
             check_hint(f"hyperparameter {name} of {Path(model).stem}", choices[name], hints.get(name))
     with user_code(f"build of '{model}' failed"):
         built = build(num_clients, **facts, **choices)
-    if not isinstance(built, CooperationModel):
-        raise InputError(f"build of '{model}' returned {type(built).__name__}, expected a CooperationModel")
+    if not isinstance(built, CooperationModel | Portfolio):
+        raise InputError(
+            f"build of '{model}' returned {type(built).__name__}, expected a CooperationModel or a Portfolio of them"
+        )
     return built
 
 

@@ -22,13 +22,16 @@ def first(counts: list[int], most: int | None = None) -> Tensor:
 
 def by_loops(differences: list[list[float]], errors: float) -> list[float]:
     """The lower bounds of one candidate; at least two clients, the first two of whom have images."""
+    sizes = [len(d) for d in differences if d]
     means = [statistics.fmean(d) for d in differences if d]
-    images = sum(len(d) for d in differences)
+    images = sum(sizes)
     within = sum((x - statistics.fmean(d)) ** 2 for d in differences if d for x in d) / (images - len(means))
-    noises = [within / len(d) for d in differences if d]
-    mu = statistics.fmean(means)
-    between = max(0.0, statistics.variance(means) - statistics.fmean(noises))
-    variance = sum(between + noise for noise in noises) / len(means) ** 2
+    grand = sum(n * mean for n, mean in zip(sizes, means, strict=True)) / images
+    scatter = sum(n * (mean - grand) ** 2 for n, mean in zip(sizes, means, strict=True))
+    between = max(0.0, (scatter - (len(means) - 1) * within) / (images - sum(n * n for n in sizes) / images))
+    precisions = [1 / (between + within / n) for n in sizes]
+    variance = 1 / sum(precisions)
+    mu = variance * sum(p * mean for p, mean in zip(precisions, means, strict=True))
     found = []
     for d in differences:
         share = between / (between + within / len(d)) if d and between else 0.0

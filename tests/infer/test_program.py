@@ -56,9 +56,9 @@ def test_it_is_variational_em_written_out(solved: bool) -> None:
         gamma = 1 + r.sum(0)
         r = (gamma.digamma() - (POINTS[:, None] - centres).square() / 2).softmax(1)
         centres = (r * POINTS[:, None]).sum(0) / r.sum(0)
-    close(program.centres, centres, 1e-6)
-    close(found.moments["c"], r, 1e-6)
-    close(found.moments["pi"], (1 + r.sum(0)) / 52, 1e-6)
+    close(program.centres, centres, 1e-5)
+    close(found.moments["c"], r, 1e-5)
+    close(found.moments["pi"], (1 + r.sum(0)) / 52, 1e-5)
     assert float(torch.tensor(found.bounds).diff().min()) > -1e-9
 
 
@@ -76,7 +76,11 @@ def test_the_bound_is_that_of_its_guide() -> None:
 
 def test_any_optimiser_raises_the_bound() -> None:
     """However far its steps go: they are halved."""
-    for optimizer in (partial(torch.optim.SGD, lr=10.0), partial(torch.optim.Adam, lr=3.0), NaturalGradient().optimizer):
+    for optimizer in (
+        partial(torch.optim.SGD, lr=10.0),
+        partial(torch.optim.Adam, lr=3.0),
+        NaturalGradient().optimizer,
+    ):
         found = NaturalGradient(optimizer=optimizer, optimizer_steps=20).fit(Mixture(False), POINTS, generator=rng())
         assert float(torch.tensor(found.bounds).double().diff().min()) >= -1e-4
         assert found.elbo > found.bounds[0]
@@ -108,7 +112,7 @@ def test_a_program_needs_a_model() -> None:
 
 def test_a_prior_is_a_program() -> None:
     assert issubclass(GraphPrior, Program)
-    assert set(Mixture(True).state()) == {"centres"}
+    assert set(Mixture(True).state()) == {"centres_unconstrained"}
 
 
 def test_its_parameters_are_its_own() -> None:

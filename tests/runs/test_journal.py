@@ -279,7 +279,7 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_without_a_folder_an_interrupt_is_pythons_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EM, "look", lambda *_: os.kill(os.getpid(), signal.SIGINT) or pytest.fail("not at once"))
+    monkeypatch.setattr(EM, "look", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT) or pytest.fail("not at once"))
     with pytest.raises(KeyboardInterrupt) as stop:
         driver().fit(1, progress=False)
     assert not isinstance(stop.value, Interrupted)

@@ -20,7 +20,6 @@ from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.infer.program import Program
 from scool_ppl.look.evidence import Evidence
 
-
 PATIENCE = 5
 """Steps of the optimiser in a row that raise the bound by less than `tol`, after which `fit` ends."""
 

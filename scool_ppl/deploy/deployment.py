@@ -1,0 +1,115 @@
+"""Deploy: what each client ships, of all the networks that training has come to, decided on held-out images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from scool_ppl.base.arguments import finite, positive
+from scool_ppl.deploy.single import single
+from scool_ppl.deploy.stacking import stack
+from scool_ppl.deploy.unseen import unseen_log_odds
+from scool_ppl.em.em import EM
+from scool_ppl.em.state import Deployment, EMState
+from scool_ppl.errors import InputError
+from scool_ppl.train.contract import AnyClients, Plan
+from scool_ppl.train.questions import Ensemble, PredictionLoss, Predictor
+
+LOCAL = "local"
+"""The candidate that a client has trained alone, and the track that it comes from."""
+SURE = -100.0
+"""Nats: no candidate is surer than this that an image is not what it is."""
+
+
+class Rule(Protocol):
+    """How candidates are combined: weights (K, C) from log p (K, C, n) of held-out labels, with mask (K, n)."""
+
+    @property
+    def unseen(self) -> bool:
+        """Are classes that a client has never seen made less likely, see `unseen_log_odds`?"""
+
+    def __call__(self, log_p: Tensor, mask: Tensor, local: int) -> Tensor:
+        """Weights; `local` is the place of the candidate that the client trained alone."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Hierarchical stacking: predictions sum_c E[w_ic] p_c(y | x), see `stack`; alpha: images' worth of what the others
+    rely on.
+    """
+
+    alpha: float = 20.0
+    unseen: bool = True
+
+    def __post_init__(self) -> None:
+        if not finite(self.alpha) or self.alpha < 1:
+            raise InputError(f"Stack has alpha={self.alpha}, expected a number of at least 1")
+
+    def __call__(self, log_p: Tensor, mask: Tensor, local: int) -> Tensor:
+        return stack(log_p, mask, self.alpha).weights
+
+
+@dataclass(frozen=True)
+class Single:
+    """One network for each client: the best by a paired test on held-out images, else the local one; see `single`."""
+
+    errors: float = 1.0
+    unseen: bool = False
+
+    def __post_init__(self) -> None:
+        if not (positive(self.errors) or self.errors == 0):
+            raise InputError(f"Single has errors={self.errors}, expected a number of standard errors from 0 up")
+
+    def __call__(self, log_p: Tensor, mask: Tensor, local: int) -> Tensor:
+        chosen = single(log_p, mask, local, self.errors)
+        return torch.nn.functional.one_hot(chosen, log_p.shape[1]).double()
+
+
+RULES: dict[str, Rule] = {"stack": Stack(), "single": Single()}
+"""Rules by name, with their defaults."""
+
+
+def candidates(em: EM, state: EMState, name: str = "mixed") -> dict[str, Predictor]:
+    """The networks that a state has come to, or mixtures of them, by `name`; and those after one more round of local
+    training, "tuned": a global network often needs it.
+
+    Training alone has only the first: it is local already.
+    """
+    found = {name: Predictor(state.params, em.mixture(state))}
+    if name != LOCAL:
+        schedule = em.schedule
+        plan = Plan(schedule.local_epochs, schedule.local_steps, state.seed, state.round)
+        found[f"{name}, tuned"] = Predictor(em.clients.train(state.params, state.optimizer, plan).params)
+    return found
+
+
+def deploy(options: Mapping[str, Predictor], clients: AnyClients, rule: Rule) -> Deployment:
+    """Each client's combination of its candidates, by a rule, on its validation images.
+
+    "local" must be among the candidates. Who has no held-out images follows the others.
+    """
+    if LOCAL not in options:
+        raise InputError(
+            f"candidates are {', '.join(options)}, expected '{LOCAL}' among them: what a client trained alone; train a "
+            "track of it beside the model"
+        )
+    offsets = _offsets(clients) if rule.unseen else None
+    asked = {name: PredictionLoss(predictor, "validation", offsets) for name, predictor in options.items()}
+    losses = clients.answer(asked, seed=0, round=0)
+    log_p = -torch.stack([losses[name] for name in options], 1).double()
+    mask = ~log_p.isnan().any(1)
+    log_p = log_p.nan_to_num(0.0, neginf=SURE).clamp(min=SURE)
+    weights = rule(log_p, mask, list(options).index(LOCAL))
+    return Deployment(tuple(options), Ensemble(tuple(options.values()), weights, offsets))
+
+
+def _offsets(clients: AnyClients) -> Tensor | None:
+    """Log-odds (K, width) of classes that clients have never trained on; None where there are no classes."""
+    federation = clients.federation
+    if not federation.num_classes:
+        return None
+    return unseen_log_odds(federation.label_counts("train"), federation.label_counts("validation"))

@@ -1,0 +1,172 @@
+"""Portfolio: several cooperation models over the same clients, trained side by side, and one deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+
+from scool_ppl.base.arguments import check_kind
+from scool_ppl.data.federation import Federation
+from scool_ppl.deploy.deployment import LOCAL, Rule, Stack, candidates, deploy
+from scool_ppl.em.em import EM
+from scool_ppl.em.model import CooperationModel, Schedule
+from scool_ppl.em.state import Deployment, EMInfo, EMState
+from scool_ppl.errors import InputError
+from scool_ppl.infer.priors.dirac import Dirac
+from scool_ppl.look.likelihoods import Ignored
+from scool_ppl.mix.base import Alone
+from scool_ppl.train.contract import AnyClients
+from scool_ppl.train.questions import Params, Predictor
+
+
+def alone(num_clients: int) -> CooperationModel:
+    """Local-only training: nobody learns from anybody."""
+    return CooperationModel(Dirac(torch.zeros(num_clients, num_clients)), Ignored(), Alone())
+
+
+class Portfolio(NamedTuple):
+    """Cooperation models by name, each a *track*, and the rule by which clients deploy what these have come to.
+
+    One of them is called "local", local-only training: what harms nobody is always among the candidates, and the other
+    tracks may look at its networks, which nobody has mixed. `shown` is the track whose graph, bound and networks are the
+    run's.
+    """
+
+    tracks: Mapping[str, CooperationModel]
+    shown: str
+    rule: Rule = Stack()
+
+    @property
+    def driver(self) -> type[EM]:
+        """What runs it: EM(portfolio, clients) makes one."""
+        return Tracks
+
+
+class Tracks(EM):
+    """The EM of a portfolio: that of the track that is shown, with those of the others beside it.
+
+    A round is a round of every track, local training first. All that an EM can do a portfolio can: its state is that of
+    the shown track, the others' are in `state.beside`.
+    """
+
+    def __init__(
+        self, model: Portfolio, clients: AnyClients, schedule: Schedule | None = None, *, seed: int = 0
+    ) -> None:
+        portfolio = _check(model)
+        super().__init__(portfolio.tracks[portfolio.shown], clients, schedule, seed=seed)
+        self.portfolio = portfolio
+        others = [LOCAL, *(name for name in portfolio.tracks if name not in (LOCAL, portfolio.shown))]
+        self.beside = {name: EM(portfolio.tracks[name], clients, schedule, seed=seed) for name in others}
+
+    def init(self) -> EMState:
+        return super().init()._replace(beside={name: em.init() for name, em in self.beside.items()})
+
+    def check(self, state: EMState) -> None:
+        super().check(state)
+        if state.beside.keys() != self.beside.keys():
+            found = ", ".join(state.beside) or "none"
+            raise InputError(
+                f"the state has the tracks {found} beside its own, expected {', '.join(self.beside)}; use the EM that "
+                "it comes from"
+            )
+        for name, em in self.beside.items():
+            em.check(state.beside[name])
+
+    def step(
+        self,
+        state: EMState,
+        absent: Collection[str] | Mapping[str, str] = (),
+        *,
+        unmixed: Params | None = None,
+    ) -> tuple[EMState, EMInfo]:
+        """One round of every track; after the first, the others look at the networks that were trained alone, too."""
+        self.check(state)
+        beside: dict[str, EMState] = {}
+        infos: list[EMInfo] = []
+        for name, em in self.beside.items():
+            beside[name], info = em.step(state.beside[name], absent, unmixed=unmixed)
+            infos.append(info)
+            if state.round > 0:
+                unmixed = beside[LOCAL].params
+        own, info = super().step(state, absent, unmixed=unmixed)
+        return own._replace(beside=beside), _together(info, infos)
+
+    def candidates(self, state: EMState) -> dict[str, Predictor]:
+        """All that the tracks have come to, local-only training first."""
+        states = {**state.beside, self.portfolio.shown: state}
+        found: dict[str, Predictor] = {}
+        for name, em in {**self.beside, self.portfolio.shown: self}.items():
+            found |= candidates(em, states[name], name)
+        return found
+
+    def deploy(self, state: EMState, rule: Rule | None = None) -> Deployment:
+        """What each client ships, by the portfolio's rule or another."""
+        return deploy(self.candidates(state), self.clients, rule or self.portfolio.rule)
+
+    def join(
+        self,
+        state: EMState,
+        newcomers: Federation,
+        build: Callable[[Federation], CooperationModel | Portfolio],
+        start: str = "best",
+    ) -> tuple[EM, EMState]:
+        """See EM.join; `build` makes the portfolio of a federation."""
+        return self._moved(state, build, lambda em, of, one: EM.join(em, of, newcomers, one, start))
+
+    def leave(
+        self,
+        state: EMState,
+        names: Collection[str],
+        build: Callable[[Federation], CooperationModel | Portfolio],
+    ) -> tuple[EM, EMState]:
+        """See EM.leave; `build` makes the portfolio of a federation."""
+        return self._moved(state, build, lambda em, of, one: EM.leave(em, of, names, one))
+
+    def _moved(
+        self,
+        state: EMState,
+        build: Callable[[Federation], CooperationModel | Portfolio],
+        move: Callable[[EM, EMState, Callable[[Federation], CooperationModel]], tuple[EM, EMState]],
+    ) -> tuple[EM, EMState]:
+        """Every track moved to the clients of another federation, by what moves one."""
+        self.check(state)
+        made: list[Portfolio] = []
+
+        def track(name: str) -> Callable[[Federation], CooperationModel]:
+            def one(federation: Federation) -> CooperationModel:
+                if not made:
+                    made.append(_check(build(federation)))
+                return made[0].tracks[name]
+
+            return one
+
+        beside = {name: move(em, state.beside[name], track(name))[1] for name, em in self.beside.items()}
+        moved, own = move(self, state, track(self.portfolio.shown))
+        return Tracks(made[0], moved.clients, self.schedule, seed=self.seed), own._replace(beside=beside)
+
+
+def _check(portfolio: object) -> Portfolio:
+    check_kind("portfolio", portfolio, Portfolio, "Portfolio(tracks, shown) makes one")
+    assert isinstance(portfolio, Portfolio)
+    if LOCAL not in portfolio.tracks or portfolio.shown not in portfolio.tracks or portfolio.shown == LOCAL:
+        raise InputError(
+            f"the portfolio shows '{portfolio.shown}' of the tracks {', '.join(portfolio.tracks)}, expected one of them "
+            f"that is not '{LOCAL}', and '{LOCAL}' among them"
+        )
+    return portfolio
+
+
+def _together(own: EMInfo, others: Sequence[EMInfo]) -> EMInfo:
+    """What a round of all tracks did: traffic and seconds are sums, bound, loss and networks those of the shown one."""
+    seconds = dict(own.seconds)
+    for info in others:
+        for verb, spent in info.seconds.items():
+            seconds[verb] = seconds.get(verb, 0.0) + spent
+    return own._replace(
+        bytes_received=own.bytes_received + sum(info.bytes_received for info in others),
+        bytes_sent=own.bytes_sent + sum(info.bytes_sent for info in others),
+        seconds=seconds,
+        quarantined={**{name: why for info in others for name, why in info.quarantined.items()}, **own.quarantined},
+    )
