@@ -38,6 +38,10 @@ class Portfolio(NamedTuple):
     shown: str
     rule: Rule = Stack()
 
+    def with_each(self, changed: Callable[[CooperationModel], CooperationModel]) -> Portfolio:
+        """The same with every track's model changed."""
+        return self._replace(tracks={name: changed(model) for name, model in self.tracks.items()})
+
     @property
     def driver(self) -> type[EM]:
         """What runs it: EM(portfolio, clients) makes one."""

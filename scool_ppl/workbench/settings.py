@@ -113,7 +113,7 @@ class Settings:
         if isinstance(model, CooperationModel):
             return self._inferred(model)
         rule = model.rule if self.deploy is None else RULES[self.deploy]
-        return Portfolio({track: self._inferred(one) for track, one in model.tracks.items()}, model.shown, rule)
+        return model.with_each(self._inferred)._replace(rule=rule)
 
     def _inferred(self, model: CooperationModel) -> CooperationModel:
         if self.e_step is None or isinstance(model.e_step, E_STEPS[self.e_step]):

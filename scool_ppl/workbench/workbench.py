@@ -96,20 +96,19 @@ class Workbench:
         with nullcontext() if folder is None else folder.locked():
             options: Row = {"run": folder, "resume": resume, "progress": self.progress}
             fit = self.local if again else em.fit(self.settings.rounds, **options)
-            alone = self._alone(fit, baseline)
-            local = None if alone is None else self.clients.evaluate(alone)
+            alone, local = self._alone(fit, baseline)
             summary = {"model": name, "hyperparameters": choices, **self._summary(fit, alone, local)}
             if folder is not None:
                 folder.deploy(fit.deployment)
                 folder.finish(summary, truth=self.federation.truth, clients=clients_csv(self.federation, fit, local))
         return Result(" ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local)
 
-    def _alone(self, fit: Fit, baseline: bool) -> Params | None:
+    def _alone(self, fit: Fit, baseline: bool) -> tuple[Params | None, Evaluation | None]:
         """Networks of local-only training: those of a track beside the model, else of the baseline if asked for."""
         beside = fit.state.beside.get(LOCAL)
         if beside is not None:
-            return beside.params
-        return self.local.state.params if baseline else None
+            return beside.params, self.clients.evaluate(beside.params)
+        return (self.local.state.params, self.local.evaluation) if baseline else (None, None)
 
     def _summary(self, fit: Fit, alone: Params | None, local: Evaluation | None) -> Row:
         """What a fit came to; `accuracy` is that of what the clients deploy."""

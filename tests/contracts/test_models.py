@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from scool_ppl import EM, Clients, CooperationModel, Federation, Schedule, load_federation, load_model
+from scool_ppl.deploy import Portfolio
 from scool_ppl.zoo import load as zoo
 
 FOLDER = Path(__file__).parents[2] / "models"
@@ -56,7 +57,7 @@ def test_build_takes_the_number_of_clients_first(path: Path) -> None:
     build = zoo.load_module(path).build
     parameters = list(inspect.signature(build).parameters.values())
     assert parameters[0].name == "num_clients"
-    assert inspect.signature(build).return_annotation is CooperationModel
+    assert inspect.signature(build).return_annotation in (CooperationModel, Portfolio)
     for parameter in parameters[1:]:
         assert parameter.annotation is not inspect.Parameter.empty, "the command line needs its type"
         assert parameter.name in zoo.FACTS or parameter.default is not inspect.Parameter.empty
@@ -67,7 +68,8 @@ def test_a_model_fits(path: Path, federation: Federation) -> None:
     before = torch.get_rng_state()
     model = load_model(path, federation.num_clients, federation=federation)
     clients = Clients(federation, executor="stacked")
-    fit = EM(model, clients, Schedule(local_epochs=1, warmup_epochs=3), seed=0).fit(rounds=2, progress=False)
+    em = EM(model, clients, Schedule(local_epochs=1, warmup_epochs=3), seed=0)
+    fit = em.fit(rounds=2, progress=False)
     assert [row["round"] for row in fit.history] == [1, 2]
     for row in fit.history:
         assert math.isfinite(row["elbo"])
@@ -77,6 +79,6 @@ def test_a_model_fits(path: Path, federation: Federation) -> None:
     weights = fit.graph.dense()
     assert weights.shape == (6, 6)
     assert bool((weights >= 0).all())
-    if not model.prior.includes_self:
+    if not em.model.prior.includes_self:
         assert not bool(weights.diagonal().any())
     assert torch.equal(torch.get_rng_state(), before), "the user's random numbers are left alone"

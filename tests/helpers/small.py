@@ -11,6 +11,7 @@ from torch import Tensor
 
 from scool_ppl.data.federation import Federation
 from scool_ppl.em.em import EM
+from scool_ppl.deploy import Portfolio
 from scool_ppl.em.model import CooperationModel, Schedule
 from scool_ppl.em.state import EMState
 from scool_ppl.infer.estep.natural import NaturalGradient
@@ -62,8 +63,10 @@ def driver(model: CooperationModel, whose: Clients, schedule: Schedule = ONE_STE
     return em, em.init()._replace(params=networks(whose))
 
 
-def brief(model: CooperationModel) -> CooperationModel:
-    """The same model with short E-steps, for tests of what holds wherever these end."""
+def brief(model: CooperationModel | Portfolio) -> CooperationModel | Portfolio:
+    """The same model, or all of a portfolio, with short E-steps, for tests of what holds wherever these end."""
+    if isinstance(model, Portfolio):
+        return model.with_each(brief)
     short = {NaturalGradient: {"sweeps": 2, "blocks": 2}, SVIStep: {"steps": 10}}
     return model._replace(e_step=replace(model.e_step, **short.get(type(model.e_step), {})))
 
