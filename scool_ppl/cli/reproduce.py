@@ -16,7 +16,7 @@ from scool_ppl.errors import InputError, StoppedError
 from scool_ppl.reproduce.catalogue import experiment_names, experiment_title, load_experiment
 from scool_ppl.reproduce.experiment import SCALES
 from scool_ppl.reproduce.grid import reproduce as fill
-from scool_ppl.reproduce.render import clients_csv, main_table, refreshed
+from scool_ppl.reproduce.render import clients_csv, main_table, overview, refreshed
 from scool_ppl.reproduce.render import document as section_of
 from scool_ppl.reproduce.results import Results
 from scool_ppl.reproduce.store import Store
@@ -77,7 +77,7 @@ def _listing() -> Table:
 
 
 def _table(results: Results) -> Table:
-    heads, rows = main_table(results)
+    heads, rows = overview(results) if results.experiment.compact else main_table(results)
     table = Table(title=results.experiment.title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for place, column in enumerate(heads):
         table.add_column(column, justify="right" if place else "left", overflow="fold", no_wrap=place == 0)
@@ -104,7 +104,10 @@ def _text(document: Path) -> str:
 def save(results: Results, out: Path, stem: str) -> list[Path]:
     """Write the tables and figures of an experiment beside its store."""
     paths = []
-    for suffix, content in ((".md", section_of(results)), ("-clients.csv", clients_csv(results))):
+    tables = {".md": section_of(results)}
+    if not results.experiment.compact:
+        tables["-clients.csv"] = clients_csv(results)
+    for suffix, content in tables.items():
         paths.append(out / f"{stem}{suffix}")
         with replacing(paths[-1]) as temporary:
             temporary.write_text(content)

@@ -14,12 +14,14 @@ from torch import Tensor
 from scool_ppl.base.codec import Row
 from scool_ppl.base.describe import versions
 from scool_ppl.base.files import file_sha256
+from scool_ppl.base.randomness import generator
 from scool_ppl.base.threads import threads
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import load_federation
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMInfo, EMState
 from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.reproduce.compact import compact, trust
 from scool_ppl.reproduce.experiment import Cell
 from scool_ppl.runs.rows import number, total_seconds
 from scool_ppl.train.contract import AnyClients, Evaluation
@@ -38,7 +40,12 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
     """
     with threads(1):
         federation = _federation(cell.column.federation, cell.seed, data_root, download)
+        if cell.column.shuffled:
+            order = torch.randperm(federation.num_clients, generator=generator(cell.seed, "order of the clients"))
+            federation = federation.select(order.tolist())
         em = _em(cell, federation, device)
+        if cell.compact:
+            return {**compact(em, cell.settings.rounds), **_origin(cell, em)}
         graphs: dict[int, CooperationGraph] = {}
         last: list[EMInfo] = []
 
@@ -55,16 +62,23 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
         kept = {"predictions": _predictions(em, fit.state)} if cell.predictions else {}
     return {
         **kept,
-        **_trust(fit.graph, em.clients),
+        **trust(fit.graph, em.clients),
         "test": _both(fit.evaluation, fit.trained, em.clients),
         "validation": held_back,
         "graph": fit.history[-1]["graph"],
         "history": _curves(fit.history),
         "graphs": _graphs(graphs, federation) if graphs else None,
-        "executor": em.clients.executor_name,
         "seconds": total_seconds(fit.history),
-        "data": federation.fingerprint[:12],
+        **_origin(cell, em),
         "versions": versions(),
+    }
+
+
+def _origin(cell: Cell, em: EM) -> Row:
+    """On what data and by what code the numbers were made."""
+    return {
+        "executor": em.clients.executor_name,
+        "data": em.clients.federation.fingerprint[:12],
         "code": {"library": _library(), "model": file_sha256(model_path(cell.model))[:12]},
     }
 
@@ -76,14 +90,6 @@ def _em(cell: Cell, federation: Federation, device: str) -> EM:
         clients = HostileClients(clients, cell.column.attack, share=cell.column.share, seed=cell.seed)
     model = settings.model(cell.model, federation, **cell.hyperparameters)
     return EM(model, clients, settings.schedule, seed=cell.seed)
-
-
-def _trust(graph: CooperationGraph, clients: AnyClients) -> Row:
-    """Mean weight that honest clients give to hostile ones, and to each other; nothing where all are honest."""
-    if not isinstance(clients, HostileClients) or bool(clients.honest.all()):
-        return {}
-    honest, weights = clients.honest, graph.dense().fill_diagonal_(torch.nan)[clients.honest]
-    return {"trust": {"hostile": float(weights[:, ~honest].nanmean()), "honest": float(weights[:, honest].nanmean())}}
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scool_ppl.reproduce.results import Results
 
 
-Deployed = Literal["chosen", "mixed", "trained"]
+Deployed = Literal["chosen", "mixed", "trained", "local", "stack", "single", "unseen as likely"]
 Accuracy = Literal["accuracy", "task_accuracy"]
 SCALES = ("smoke", "small", "paper")
 
@@ -29,23 +29,38 @@ class Method(NamedTuple):
     candidates: hyperparameters by name, or settings of the training as on the command line ("--learning-rate"). With
     more than one, that of the best validation accuracy under the experiment's tuning seed is used.
     deployed: the networks after mixing ("mixed"), after local training ("trained"), or for each client whichever of
-    the two has the lower loss on its own validation images ("chosen").
+    the two has the lower loss on its own validation images ("chosen"). Compact cells of a portfolio know "local", "stack",
+    "single", "unseen as likely" and "without TRACK", see `compact.deployments`; the candidate {"--deploy": "stack"} makes a
+    portfolio of any model and local-only training. only: the columns in which it is run, all by default; seeds: only the
+    first so many of the experiment's.
     """
 
     label: str
     model: str
     candidates: tuple[Row, ...] = ({},)
-    deployed: Deployed = "chosen"
+    deployed: Deployed | str = "chosen"
+    only: tuple[str, ...] | None = None
+    seeds: int | None = None
+
+    def runs_in(self, column: Column) -> bool:
+        """Is it run in this column?"""
+        return self.only is None or column.label in self.only
 
 
 class Column(NamedTuple):
-    """A federation and how its clients train; `attack` makes a share of them hostile, see `hostile.HostileClients`."""
+    """A federation and how its clients train; `attack` makes a share of them hostile, see `train.HostileClients`.
+
+    shuffled: the clients come in an order drawn with the seed, so that members of a group are no neighbours. seeds: only
+    the first so many of the experiment's.
+    """
 
     label: str
     federation: str
     settings: Settings = Settings()
     attack: Attack | None = None
     share: float = 0.0
+    shuffled: bool = False
+    seeds: int | None = None
 
 
 class Cell(NamedTuple):
@@ -57,6 +72,7 @@ class Cell(NamedTuple):
     seed: int
     graphs: tuple[int, ...] = ()
     predictions: bool = False
+    compact: bool = False
 
     @property
     def key(self) -> str:
@@ -83,8 +99,14 @@ class Cell(NamedTuple):
         """What is compared with a stored cell before that is used again."""
         settings = {setting.name: getattr(self.settings, setting.name) for setting in fields(Settings)}
         del settings["device"]
+        if settings["deploy"] is None:
+            del settings["deploy"]  # of cells stored before there was a choice
+        if self.compact:
+            usual = Settings()
+            settings = {name: value for name, value in settings.items() if value != getattr(usual, name)}
         request = {"federation": self.column.federation, "model": self.model, "hyperparameters": self.hyperparameters}
-        more: Row = {"predictions": True} if self.predictions else {}
+        flags = {"predictions": self.predictions, "compact": self.compact, "shuffled": self.column.shuffled}
+        more: Row = {name: True for name, flag in flags.items() if flag}
         if self.column.attack is not None:
             more |= {"attack": self.column.attack, "share": self.column.share}
         return {**request, "settings": settings, "graphs": self.graphs, **more}
@@ -97,7 +119,8 @@ class Experiment:
     paper: what the paper prints, row label -> column label -> text. measures: what is shown of each column, see
     `measures.MEASURES`. accuracy: over all classes, or "task_accuracy", over those that the client has.
     graphs: the rounds whose graphs are kept for the figures, in the cells of the first seed; predictions: are the
-    clients' outputs on test data kept there, too? transposed: are methods the columns of the table?
+    clients' outputs on test data kept there, too? transposed: are methods the columns of the table? compact: cells keep
+    means and spreads over the clients only, of all that could be deployed, and the document has an overview of regrets.
     """
 
     title: str
@@ -111,6 +134,7 @@ class Experiment:
     graphs: tuple[int, ...] = ()
     predictions: bool = False
     transposed: bool = False
+    compact: bool = False
     figures: Callable[[Results], dict[str, Figure]] | None = None
 
     def __post_init__(self) -> None:
@@ -132,7 +156,14 @@ class Experiment:
         names = {
             "measure": (self.measures, MEASURES),
             "accuracy": ((self.accuracy,), get_args(Accuracy)),
-            "deployed networks": ([method.deployed for method in self.methods], get_args(Deployed)),
+            "deployed networks": (
+                [method.deployed for method in self.methods if not method.deployed.startswith("without ")],
+                get_args(Deployed),
+            ),
+            "column": (
+                [label for method in self.methods for label in method.only or ()],
+                [column.label for column in self.columns],
+            ),
             "row of the paper": (self.paper, [method.label for method in self.methods]),
         }
         for kind, (given, known) in names.items():
@@ -140,6 +171,11 @@ class Experiment:
                 if name not in known:
                     raise unknown(f"{kind} in experiment '{self.title}':", name, known)
         for method in self.methods:
+            if self.compact and (method.deployed == "chosen" or len(method.candidates) > 1):
+                raise InputError(
+                    f"'{method.label}' in experiment '{self.title}' chooses by validation data, which compact cells do not "
+                    "keep; expected one candidate, and deployed to be mixed, trained, stack or single"
+                )
             if not method.candidates:
                 raise InputError(
                     f"'{method.label}' in experiment '{self.title}' has no candidates, expected one; use {{}}"
@@ -149,7 +185,7 @@ class Experiment:
         """The cells that only choose between candidates."""
         for column in self.columns:
             for method in self.methods:
-                if len(method.candidates) > 1:
+                if len(method.candidates) > 1 and method.runs_in(column):
                     yield from (self.cell(column, method, choice, self.tuning_seed) for choice in method.candidates)
 
     def cells(self, chosen: Callable[[Column, Method], Row]) -> Iterator[Cell]:
@@ -158,15 +194,23 @@ class Experiment:
         for column in self.columns:
             for seed in self.seeds:
                 for method in self.methods:
+                    if seed not in self.seeds_of(column, method):
+                        continue
                     cell = self.cell(column, method, chosen(column, method), seed)
                     if cell.key not in seen:
                         seen.add(cell.key)
                         yield cell
 
+    def seeds_of(self, column: Column, method: Method) -> tuple[int, ...]:
+        """The seeds of a row and column, the first ones of all; none where the method is not run."""
+        most = min(known for known in (column.seeds, method.seeds, len(self.seeds)) if known is not None)
+        return self.seeds[:most] if method.runs_in(column) else ()
+
     def cell(self, column: Column, method: Method, choice: Row, seed: int) -> Cell:
         """The cell of a row, a column and a seed."""
         first = seed == self.seeds[0]
-        return Cell(column, method.model, choice, seed, self.graphs if first else (), self.predictions and first)
+        graphs = self.graphs if first else ()
+        return Cell(column, method.model, choice, seed, graphs, self.predictions and first, self.compact)
 
 
 def described(model: str, choice: Mapping[str, Any]) -> str:

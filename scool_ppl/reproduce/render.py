@@ -14,8 +14,8 @@ from scool_ppl.reproduce.results import Results
 from scool_ppl.workbench.tables import markdown_table
 
 DETAILS = (
-    *("std", "worst10", "task", "gain", "harmed", "mixed", "trained"),
-    *("l1", "auc", "ari", "trust", "received", "seconds"),
+    *("regret", "std", "worst10", "task", "gain", "harmed", "beyond", "worst_gain"),
+    *("mixed", "trained", "stack", "single", "l1_first", "l1", "auc", "ari", "trust", "received", "seconds"),
 )
 """What the second table shows."""
 
@@ -24,6 +24,10 @@ _DEPLOYED = {
     "on its own validation images",
     "mixed": "the networks after mixing",
     "trained": "the networks after local training",
+    "stack": "each client's candidates, local-only training among them, combined by stacking on its validation images",
+    "single": "one of each client's candidates, local-only training unless a paired test on validation images finds better",
+    "local": "networks that were trained alone",
+    "unseen as likely": "the same as stacked, with classes as likely that a client has never seen",
 }
 
 
@@ -39,6 +43,8 @@ def document(results: Results) -> str:
         + "; ".join(f"*{column.label}* `{column.federation}`, {training(column)}" for column in experiment.columns)
         + ".",
     ]
+    if experiment.compact:
+        parts.insert(1, f"Over all federations:\n\n{markdown_table(*overview(results))}")
     parts += [f"Details, *{column.label}*:\n\n{details(results, column)}" for column in experiment.columns]
     return "\n\n".join(part for part in [*parts, choices(results)] if part) + "\n"
 
@@ -106,6 +112,36 @@ def details(results: Results, column: Column) -> str:
     return markdown_table(["method", *(MEASURES[measure].title for measure in shown)], rows)
 
 
+def overview(results: Results) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: each method over all its federations, regret and harm in the mean and at worst, traffic and time."""
+    rows = []
+    for method in results.experiment.methods:
+        cells = [method.label]
+        for measure, worst in (("regret", max), ("beyond", max), ("worst_gain", min)):
+            by_column = {
+                column.label: over_seeds(values).mean * MEASURES[measure].scale
+                for column in results.experiment.columns
+                if (values := results.values(column, method, measure)) is not None
+            }
+            if not by_column:
+                cells += ["-", "-"]
+                continue
+            label = worst(by_column, key=lambda label: by_column[label])
+            digits = MEASURES[measure].digits
+            cells += [
+                f"{over_seeds([*by_column.values()]).mean:.{digits}f}",
+                f"{by_column[label]:.{digits}f} ({label})",
+            ]
+        for measure in ("received", "seconds"):
+            known = [results.values(column, method, measure) for column in results.experiment.columns]
+            scaled = [value * MEASURES[measure].scale for values in known if values for value in values]
+            cells.append(f"{over_seeds(scaled).mean:.{MEASURES[measure].digits}f}")
+        rows.append(cells)
+    heads = ["method", "regret, %", "worst regret, %", "harmed beyond noise, %", "most harmed, %"]
+    heads += ["worst client's gain, %", "the worst of all, %", "MB received a round", "seconds"]
+    return heads, rows
+
+
 def choices(results: Results) -> str:
     """Which candidate was chosen where, and from which."""
     experiment = results.experiment
@@ -134,7 +170,9 @@ def clients_csv(results: Results) -> str:
         for method in experiment.methods:
             choice = described(method.model, results.chosen(column, method))
             deployed = results.by_client(column, method)
-            for seed, record, counts in zip(experiment.seeds, results.records(column, method), deployed, strict=True):
+            for seed, record, counts in zip(
+                experiment.seeds_of(column, method), results.records(column, method), deployed, strict=True
+            ):
                 tables = [record["test"][when][name] for when in ("mixed", "trained") for name in names]
                 for client, numbers in enumerate(zip(*tables, strict=True)):
                     count = float(counts[client])
@@ -160,10 +198,8 @@ def _counted(results: Results) -> str:
     kinds = list(dict.fromkeys(method.deployed for method in methods))
     if len(kinds) == 1:
         return f"counted are {_DEPLOYED[kinds[0]]}."
-    named = [
-        f"{_DEPLOYED[kind]} ({', '.join(method.label for method in methods if method.deployed == kind)})"
-        for kind in kinds
-        if kind != "chosen"
-    ]
+    rows = {kind: ", ".join(method.label for method in methods if method.deployed == kind) for kind in kinds}
+    told = {kind: _DEPLOYED.get(kind, f"the same as stacked, {kind}") for kind in kinds}
+    named = [f"{told[kind]} ({rows[kind]})" for kind in kinds if kind != "chosen"]
     others = f"; for the others, {_DEPLOYED['chosen']}" if "chosen" in kinds else ""
     return f"counted are {', '.join(named)}{others}."

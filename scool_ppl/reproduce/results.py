@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast, get_args
+from statistics import fmean
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -47,7 +48,8 @@ class Results:
         if record is None:
             raise RunError(f"cell '{cell.key}' is missing in {self.store.path.name}; run `scool reproduce` to fill it")
         tuning = cell.seed == self.experiment.tuning_seed
-        for name in ("validation",) if tuning else ("test", "validation", "graph", "history"):
+        full = ("test", "graph") if self.experiment.compact else ("test", "validation", "graph", "history")
+        for name in ("validation",) if tuning else full:
             if name not in record:
                 raise RunError(
                     f"cell '{cell.key}' in {self.store.path.name} is damaged: it has no {name}; delete the cell and run "
@@ -59,7 +61,8 @@ class Results:
         """The numbers of a row and column, one a seed."""
         choice = self.chosen(column, method)
         experiment = self.experiment
-        return [self.record(experiment.cell(column, method, choice, seed)) for seed in experiment.seeds]
+        seeds = experiment.seeds_of(column, method)
+        return [self.record(experiment.cell(column, method, choice, seed)) for seed in seeds]
 
     def by_client(self, column: Column, method: Method, name: str | None = None) -> list[Tensor]:
         """Test accuracy (K,) or `loss` of the networks that count, one a seed."""
@@ -68,6 +71,13 @@ class Results:
 
     def values(self, column: Column, method: Method, measure: str) -> list[float] | None:
         """A measure, one number a seed; None where it is undefined."""
+        if not method.runs_in(column):
+            return None
+        if measure == "regret":
+            return self._regret(column, method)
+        if measure == "l1_first":
+            first: list[Any] = [(record.get("first_graph") or {}).get("l1") for record in self.records(column, method)]
+            return None if None in first else first
         if measure in ("l1", "auc", "ari"):
             found = [record["graph"][measure] for record in self.records(column, method)]
             return None if None in found else found
@@ -76,16 +86,43 @@ class Results:
             known = [share["hostile"] / share["honest"] for share in shares if share and share["honest"] > 0]
             return known or None
         if measure == "received":
-            return [record["history"]["received"][-1] for record in self.records(column, method)]
+            return [
+                record["received"] if self.experiment.compact else record["history"]["received"][-1]
+                for record in self.records(column, method)
+            ]
         if measure == "seconds":
             return [sum(record["seconds"].values()) for record in self.records(column, method)]
+        if measure in get_args(Deployed):
+            return self.values(column, self._as_is(column, method, measure), "accuracy")
+        if self.experiment.compact:
+            told = [record["test"].get(method.deployed, {}).get(measure) for record in self.records(column, method)]
+            return None if None in told else told
         if measure in ("gain", "harmed", "improved"):
             return self._against_local(column, method, measure)
-        if measure in get_args(Deployed):
-            as_is = Method(method.label, method.model, (self.chosen(column, method),), cast(Deployed, measure))
-            return self.values(column, as_is, "accuracy")
         summary, name = _SUMMARIES.get(measure, _mean), _OTHERS.get(measure)
         return [summary(each) for each in self.by_client(column, method, name)]
+
+    def _as_is(self, column: Column, method: Method, deployed: str) -> Method:
+        """The method with its chosen candidate and other networks that count."""
+        return method._replace(candidates=(self.chosen(column, method),), deployed=deployed)
+
+    def best(self, column: Column, method: Method) -> tuple[str, float]:
+        """What beats a method by most in a compact column, whichever of its networks it deploys, and by how much: the mean
+        difference in accuracy over the seeds that both have; the method itself, by 0, if nothing does.
+        """
+        own = self.values(column, method, "accuracy") or []
+        found = {method.label: 0.0}
+        for other in filter(lambda other: other.runs_in(column), self.experiment.methods):
+            for kind in sorted({kind for record in self.records(column, other) for kind in record["test"]}):
+                theirs = self.values(column, self._as_is(column, other, kind), "accuracy") or []
+                differences = [their - mine for their, mine in zip(theirs, own, strict=False)]
+                found.setdefault(f"{other.label}, {kind}", fmean(differences))
+        label = max(found, key=lambda label: found[label])
+        return label, found[label]
+
+    def _regret(self, column: Column, method: Method) -> list[float] | None:
+        """How far a method is below the best one, in the mean over the seeds: one number."""
+        return [self.best(column, method)[1]] if self.experiment.compact else None
 
     def _against_local(self, column: Column, method: Method, measure: str) -> list[float] | None:
         local = next((row for row in self.experiment.methods if row.model == "local"), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,8 +11,8 @@ import torch
 from torch import Tensor
 
 from scool_ppl.data.federation import Federation
-from scool_ppl.em.em import EM
 from scool_ppl.deploy import Portfolio
+from scool_ppl.em.em import EM
 from scool_ppl.em.model import CooperationModel, Schedule
 from scool_ppl.em.state import EMState
 from scool_ppl.infer.estep.natural import NaturalGradient
@@ -35,9 +36,9 @@ def uniform(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def federation(num_clients: int = 4) -> Federation:
-    """Clients with 6, 7, 8, ... training, 5 validation and 4 test images of noise; labels are noise too."""
-    sizes = [(6 + client, 5, 4) for client in range(num_clients)]
+def federation(num_clients: int = 4, sizes: Sequence[tuple[int, int, int]] | None = None) -> Federation:
+    """Clients with 6, 7, 8, ... training, 5 validation and 4 test images of noise, or `sizes`; labels are noise too."""
+    sizes = [(6 + client, 5, 4) for client in range(num_clients)] if sizes is None else sizes
     owner = torch.cat([torch.full((sum(size),), client) for client, size in enumerate(sizes)])
     split = torch.cat([torch.arange(3).repeat_interleave(torch.tensor(size)) for size in sizes])
     targets = torch.randint(CLASSES, (len(owner),), generator=torch.Generator().manual_seed(2))

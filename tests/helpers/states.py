@@ -13,8 +13,10 @@ from scool_ppl.train import Remembered
 
 
 def flattened(state: EMState) -> dict[str, Tensor]:
-    """All tensors of a state, by path."""
+    """All tensors of a state and of those beside it, by path."""
     found = {}
+    for track, beside in state.beside.items():
+        found |= {f"beside/{track}/{path}": value for path, value in flattened(beside).items()}
     for field, value in state._asdict().items():
         entries = value if isinstance(value, dict) else {"": value}
         if field == "peers" and value is not None:
@@ -35,7 +37,7 @@ def same(one: EMState, other: EMState) -> None:
 
 
 def same_bits(found: EMState, expected: EMState) -> None:
-    """The same names in the same order, dtypes, shapes and bits, and the same round and seed."""
+    """The same names in the same order, dtypes, shapes and bits, and the same rounds and seeds."""
     ours, theirs = flattened(found), flattened(expected)
     assert list(ours) == list(theirs)
     for path, value in theirs.items():
@@ -43,7 +45,8 @@ def same_bits(found: EMState, expected: EMState) -> None:
         assert ours[path].shape == value.shape
         bits = [x.contiguous().flatten().view(torch.uint8) for x in (ours[path], value)]
         assert torch.equal(*bits), path
-    assert (found.round, found.seed) == (expected.round, expected.seed)
+    for one, other in ((found, expected), *zip(found.beside.values(), expected.beside.values(), strict=True)):
+        assert (one.round, one.seed) == (other.round, other.seed)
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
