@@ -10,11 +10,12 @@ from rich.console import Console
 from scool_ppl import load_federation
 from scool_ppl.runs import free_name
 from scool_ppl.workbench import Settings, compare, comparison_table, save_comparison
+from scool_ppl.zoo import DEFAULT_MODEL
 
 
 def main(spec: str = "digits", rounds: str = "20", out: str = "", *models: str) -> None:
     out = out or str(free_name("runs", "inference-compare"))
-    names = models or ("local", "fedavg", "scool_sbm", "oracle")
+    names = models or ("local", "fedavg", "scool_sbm", DEFAULT_MODEL, "oracle")
     results = compare(
         [(name, {}) for name in names],
         lambda seed: load_federation(spec, seed=seed),

@@ -25,7 +25,7 @@ from scool_ppl.errors import ClientError, InputError, RunError, StoppedError
 from scool_ppl.runs.folder import MARK, Run, free_name
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.workbench import Result, Workbench
-from scool_ppl.zoo.load import hyperparameters, load_module, model_names, parse_hyperparameters
+from scool_ppl.zoo.load import DEFAULT_MODEL, hyperparameters, load_module, model_names, parse_hyperparameters
 
 app = typer.Typer(
     help="Learn who should learn from whom: cooperation graphs between clients, inferred while they train.",
@@ -57,7 +57,7 @@ def fit(
 ) -> None:
     """Fit a model to a federation.
 
-    MODEL is a name or a .py file, default scool_sbm; NAME=VALUE are its hyperparameters, see `scool models`.
+    MODEL is a name or a .py file, default hedge; NAME=VALUE are its hyperparameters, see `scool models`.
     """
     ((model, choices),) = _models(arguments or [], most=1)
     data = load_federation(federation, seed=settings.seed, data_root=data_root, download=download, clients=clients)
@@ -128,6 +128,30 @@ def compare(
     console = Console()
     console.print(comparison_table(rows, seeds))
     console.print(f"table and figure in {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run that has ended")],
+    inputs: Annotated[
+        Path | None, typer.Argument(metavar="[INPUTS]", help=".npz with `inputs`; default: each client's test images")
+    ] = None,
+    client: Annotated[list[str] | None, typer.Option(help="only this one; may be given again; default: all")] = None,
+    out: Annotated[Path, typer.Option(help="the .npz file to write")] = Path("predictions.npz"),
+    data_root: DataRoot = None,
+    download: Download = False,
+) -> None:
+    """Predict with what the clients of a run deploy.
+
+    INPUTS are as the federation has them: numbers as in your own files, images standardised. The file that is written has
+    `names` of clients, `predictive` (clients, inputs, classes) probabilities, and `classes`, the most probable ones.
+    """
+    from scool_ppl.workbench.predict import predict as predicted
+
+    found = predicted(run, inputs, client or (), data_root=data_root, download=download)
+    found.save(out)
+    rows = f"{found.predictive.shape[1]} inputs" if inputs else "their test images"
+    typer.echo(f"predictions of {len(found.names)} clients for {rows} in {out}")
 
 
 @app.command()
@@ -206,11 +230,11 @@ def _models(arguments: list[str], most: int | None = None) -> list[tuple[str, di
     for argument in arguments:
         if "=" in argument and not argument.endswith(".py"):
             if not groups:
-                groups.append(("scool_sbm", []))
+                groups.append((DEFAULT_MODEL, []))
             groups[-1][1].append(argument)
         else:
             groups.append((argument, []))
-    groups = groups or [("scool_sbm", [])]
+    groups = groups or [(DEFAULT_MODEL, [])]
     if most is not None and len(groups) > most:
         names = ", ".join(name for name, _ in groups)
         raise InputError(f"{len(groups)} models were given ({names}), expected {most}; use `scool compare` for several")

@@ -197,7 +197,7 @@ class EM:
             posterior, prior = restore_absent(self.model.prior, state, start, evidence, posterior, prior)
             params = keep_entries(params, state.params, dict.fromkeys(params, ~start.present))
             memory[RESTING] = rested_edges(start, evidence)
-        received, sent = self._traffic(posterior.moments["Y"], evidence.peers)
+        received, sent = self._traffic(posterior.moments["Y"], evidence)
         loss = float(trained.loss.nanmean())
         info = EMInfo(posterior.elbo, loss, trained.params, received, sent, dict(clock.seconds), away)
         state = EMState(
@@ -278,13 +278,16 @@ class EM:
         with torch.no_grad(), threads(1 if small else None):
             return self.model.mixing(state.params, trained, posterior.moments["Y"], peers)
 
-    def _traffic(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Tensor]:
-        """Bytes per client: one network for every other client that is looked at or used."""
-        moved = peers.mask & (weights > 0)
-        moved = moved | peers.fresh.mask if self.model.needs else moved
+    def _traffic(self, weights: Tensor, evidence: RoundEvidence) -> tuple[Tensor, Tensor]:
+        """Bytes per client: one network for every other client that is looked at or used, and one more for every one of
+        which a network that nobody has mixed is looked at, too.
+        """
+        peers = evidence.peers
+        looked = peers.fresh.mask if self.model.needs else torch.zeros_like(peers.mask)
+        moved = ((peers.mask & (weights > 0)) | looked).long() + (looked & evidence.looks_twice).long()
         senders = peers.columns().expand_as(moved)
-        moved = moved & (senders != torch.arange(len(moved))[:, None])
-        sent = torch.bincount(senders[moved], minlength=len(moved))
+        moved = moved * (senders != torch.arange(len(moved))[:, None])
+        sent = torch.zeros(len(moved), dtype=torch.long).index_add_(0, senders.flatten(), moved.flatten())
         return moved.sum(1).double() * self.clients.bytes_per_model, sent.double() * self.clients.bytes_per_model
 
     def graph(self, state: EMState, evaluation: Evaluation | None = None) -> CooperationGraph:

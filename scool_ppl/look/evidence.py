@@ -230,6 +230,11 @@ class RoundEvidence(Evidence):
         self._shown["chance"] = torch.as_tensor(start.clients.federation.task.chance, dtype=dtype)
         self._ask(check_needs(needs), start)
 
+    @property
+    def looks_twice(self) -> bool:
+        """Are networks that nobody has mixed looked at beside those that were trained in this round?"""
+        return "unmixed_image_loss" in self._shown and self.unmixed is not None and self.unmixed is not self.trained
+
     def _ask(self, needs: Collection[Need], start: RoundStart) -> None:
         fresh = self.peers.fresh
         questions: dict[str, Question] = {}

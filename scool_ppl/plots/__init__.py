@@ -1,6 +1,7 @@
 """Plots: pictures of graphs, weights, histories, comparisons and federations; drawn on the axes given, never shown."""
 
 from scool_ppl.plots.comparison import draw_comparison
+from scool_ppl.plots.deployment import draw_deployment
 from scool_ppl.plots.federation import draw_federation
 from scool_ppl.plots.graph import draw_graph, layout
 from scool_ppl.plots.history import draw_history
@@ -9,6 +10,7 @@ from scool_ppl.plots.style import save_figure
 
 __all__ = [
     "draw_comparison",
+    "draw_deployment",
     "draw_federation",
     "draw_graph",
     "draw_history",

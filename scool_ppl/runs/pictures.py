@@ -8,11 +8,13 @@ from scool_ppl.base.codec import Row
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.runs.deployed import FOLDER
 from scool_ppl.runs.folder import SUMMARY, Run
 
 
 def draw(run: Run) -> list[Path]:
-    """graph.png, weights.png and history.png of a run that has ended."""
+    """graph.png, weights.png and history.png of a run that has ended, and deployed.png where clients had a choice."""
+    from scool_ppl.plots.deployment import draw_deployment
     from scool_ppl.plots.graph import draw_graph
     from scool_ppl.plots.history import draw_history
     from scool_ppl.plots.matrix import draw_weights_over_rounds
@@ -37,6 +39,9 @@ def draw(run: Run) -> list[Path]:
         "weights.png": draw_weights_over_rounds(series, truth=truth),
         "history.png": draw_history(run.history, baseline=_baseline(summary, run.path / SUMMARY)),
     }
+    if (run.path / FOLDER).exists() and run.deployment.chosen:
+        deployment = run.deployment
+        pictures["deployed.png"] = draw_deployment(deployment.weights, deployment.candidates, final.names, final.groups)
     for name, picture in pictures.items():
         save_figure(picture, run.path / name)
     return [run.path / name for name in pictures]

@@ -22,7 +22,7 @@ from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Evaluation
 from scool_ppl.train.questions import Params
 from scool_ppl.workbench.settings import Settings
-from scool_ppl.zoo.load import model_path
+from scool_ppl.zoo.load import DEFAULT_MODEL, model_path
 
 
 class Result(NamedTuple):
@@ -66,7 +66,7 @@ class Workbench:
 
     def fit(
         self,
-        model: str | os.PathLike[str] = "scool_sbm",
+        model: str | os.PathLike[str] = DEFAULT_MODEL,
         choices: Row | None = None,
         *,
         run: str | os.PathLike[str] | Run | None = None,

@@ -25,6 +25,9 @@ FACTS: dict[str, Callable[[Federation], Any]] = {
 
 HIDDEN = ("num_clients", *FACTS)
 
+DEFAULT_MODEL = "hedge"
+"""What is fitted where nobody names a model: it harms nobody, see experiments/robustness."""
+
 
 def models_folder() -> Path:
     """The built-in models."""

@@ -21,7 +21,7 @@ from scool_ppl.errors import RunError
 from scool_ppl.zoo import load as zoo
 from tests.helpers.command import FILES, TINY, bits, contents, fit, refused, rows, scool
 
-ENTRIES = {*FILES, "checkpoints"}
+ENTRIES = {*FILES, "checkpoints", "deployed"}
 
 COMMANDS = ("fit", "resume", "compare", "plot", "check", "models", "federations", "reproduce")
 # The prior of this model is one constant graph, so that what reached `build` can be read off the run's weights.
@@ -66,6 +66,7 @@ def test_fit_writes_exactly_the_runs_files(learned: tuple[Path, str]) -> None:
     for name in FILES:
         content = (folder / name).read_bytes()
         assert content.startswith(b"\x89PNG") if name.endswith(".png") else content
+    assert {path.name for path in (folder / "deployed").iterdir()} == {"networks.safetensors", "deployment.json"}
     assert "accuracy" in printed
     assert "gain over local" in printed
     assert printed.endswith(f"graph, history and pictures in {folder}\n")
@@ -97,7 +98,7 @@ def test_the_summary_is_the_last_row_and_what_was_run(learned: tuple[Path, str],
     last.pop("round")
     assert {key: summary[key] for key in last} == last
     about = {"model", "hyperparameters", "federation", "seed", "rounds", "versions", "total_seconds"}
-    assert set(summary) == {*last, *about, "gain_over_local", "harmed"}
+    assert set(summary) == {*last, *about, "gain_over_local", "harmed", "harmed_beyond_noise"}
     assert (summary["model"], summary["seed"], summary["rounds"]) == ("scool_sbm", 0, 2)
     assert summary["federation"] == "permuted:digits:clients=4,groups=2,train=20,test=20"
     assert {"scool_ppl", "torch", "pyro", "torchvision"} <= set(summary["versions"])
@@ -111,6 +112,7 @@ def test_gain_and_harm_are_against_the_same_clients_alone(learned: tuple[Path, s
     summary = json.loads((learned[0] / "summary.json").read_text())
     assert summary["gain_over_local"] == pytest.approx(np.mean(mixed - local), abs=1e-6)
     assert summary["harmed"] == pytest.approx(np.mean(mixed < local))
+    assert 0 <= summary["harmed_beyond_noise"] <= summary["harmed"]
     assert not np.array_equal(mixed, local)
 
 
@@ -153,9 +155,14 @@ def test_hyperparameters_reach_build(tmp_path: Path, pairs: tuple[str, ...], wei
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_hyperparameters_without_a_model_go_to_the_default(learned: tuple[Path, str], tmp_path: Path) -> None:
-    fit(tmp_path / "run", "blocks=3")
-    assert bits(tmp_path / "run") == bits(learned[0])
+def test_hyperparameters_without_a_model_go_to_the_default(tmp_path: Path) -> None:
+    fit(tmp_path / "default", "reliance=3")
+    fit(tmp_path / "named", zoo.DEFAULT_MODEL, "reliance=3")
+    fit(tmp_path / "other", zoo.DEFAULT_MODEL)
+    summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("default", "named", "other")]
+    assert bits(tmp_path / "default") == bits(tmp_path / "named")
+    assert summaries[0]["relies_on"] == summaries[1]["relies_on"] != summaries[2]["relies_on"]
+    assert summaries[0]["hyperparameters"] == {"reliance": 3.0}
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -260,11 +267,13 @@ def test_help_names_every_command() -> None:
         (["scool_sbn"], ["unknown model 'scool_sbn'", "did you mean 'scool_sbm'?"]),
         (["nowhere/mine.py"], ["no model file at 'nowhere/mine.py'"]),
         (["local", "fedavg"], ["2 models", "scool compare"]),
-        (["block=4"], ["unknown hyperparameter of scool_sbm 'block'", "did you mean 'blocks'?"]),
-        (["blocks=few"], ["blocks is 'few', expected a whole number"]),
-        (["blocks=0"], ["at least one block"]),
+        (["scool_sbm", "block=4"], ["unknown hyperparameter of scool_sbm 'block'", "did you mean 'blocks'?"]),
+        (["scool_sbm", "blocks=few"], ["blocks is 'few', expected a whole number"]),
+        (["scool_sbm", "blocks=0"], ["at least one block"]),
+        (["reliances=4"], ["unknown hyperparameter of hedge 'reliances'", "did you mean 'reliance'?"]),
+        (["reliance=0"], ["Stack has alpha=0", "expected a number of at least 1"]),
         (["alpha=nan"], ["alpha is 'nan', expected a number"]),
-        (["reference=midpiont"], ["'midpiont'", "did you mean 'midpoint'?"]),
+        (["scool_sbm", "reference=midpiont"], ["'midpiont'", "did you mean 'midpoint'?"]),
         (["fedavg", "samples=3"], ["unknown hyperparameter of fedavg 'samples'"]),
         (["--federation=permuted:digits:groups=9", "--clients=4"], ["groups=9, expected 1 to 4"]),
         (["--federation=permuted:digits:clients=4,groups=2,train=9999"], ["9999"]),
@@ -286,6 +295,7 @@ def test_help_names_every_command() -> None:
         (["--executor=stack"], ["unknown executor 'stack'", "did you mean 'stacked'?"]),
         (["--device=gpu"], ["unknown device 'gpu'"]),
         (["--e-step=sv"], ["unknown e-step 'sv'", "did you mean 'svi'?"]),
+        (["--deploy=stak"], ["unknown deploy 'stak'", "did you mean 'stack'?"]),
         (["--round=3"], ["--round", "--rounds"]),
         (["--out=file/run"], ["cannot write to 'file/run'"]),
         (["--out=file"], ["'file' exists"]),

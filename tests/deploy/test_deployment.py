@@ -18,7 +18,19 @@ from scool_ppl.train.contract import Plan
 from scool_ppl.train.questions import Params, Predictor
 from tests.helpers import tasks
 from tests.helpers.refusals import refuses
-from tests.helpers.small import CLASSES, FEATURES, brief, clients, close, data, federation, networks, normal, one, outputs
+from tests.helpers.small import (
+    CLASSES,
+    FEATURES,
+    brief,
+    clients,
+    close,
+    data,
+    federation,
+    networks,
+    normal,
+    one,
+    outputs,
+)
 from tests.helpers.states import identical
 
 K = 4
@@ -277,7 +289,7 @@ def test_tasks_without_classes_have_no_unseen_ones(rule: Rule, name: str) -> Non
 
 
 def test_the_rules_by_name_have_their_defaults() -> None:
-    assert RULES == {"stack": Stack(20.0, True), "single": Single(1.0, False)}
+    assert {"stack": Stack(20.0, True), "single": Single(1.0, False)} == RULES
 
 
 @pytest.mark.parametrize(

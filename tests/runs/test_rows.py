@@ -14,10 +14,11 @@ from torch import Tensor
 
 from scool_ppl import load_federation
 from scool_ppl.base.progress import tracked
-from scool_ppl.em.state import EMInfo
+from scool_ppl.em.state import Deployment, EMInfo, Fit
 from scool_ppl.graph.scores import Scores
 from scool_ppl.runs.rows import against_local, clients_csv, history_row, spread, total_seconds
 from scool_ppl.train.contract import Evaluation
+from scool_ppl.train.questions import Ensemble, Predictor
 
 
 def shares(num_clients: int, seed: int = 0) -> Tensor:
@@ -96,17 +97,61 @@ def test_seconds_add_up_by_verb() -> None:
     assert total_seconds(rows) == {"train": 3.0, "mix": 0.75}
 
 
-def test_the_table_of_clients_has_a_row_each_and_gaps_where_nothing_is_known():
-    federation = load_federation("permuted:digits:clients=2,groups=2,train=10")
-    mixed = Evaluation(torch.tensor([0.5, math.nan]), torch.tensor([0.75, 1.0]), torch.tensor([1.0, 2.0]))
-    local = mixed._replace(score=torch.tensor([0.25, 0.5]))
-    rows = list(csv.DictReader(io.StringIO(clients_csv(federation, mixed, mixed, local))))
+TWO = load_federation("permuted:digits:clients=2,groups=2,train=10")
+DEPLOYED = Evaluation(torch.tensor([0.5, math.nan]), torch.tensor([0.75, 1.0]), torch.tensor([1.0, 2.0]))
+TRAINED = Evaluation(torch.tensor([0.125, 1.0]), torch.zeros(2), torch.tensor([3.0, math.inf]))
+LOCAL = DEPLOYED._replace(score=torch.tensor([0.25, 0.5]))
+
+
+def fit_of(weights: list[list[float]], mixed: Evaluation = DEPLOYED) -> Fit:
+    """A fit of two clients who rely on candidates so much; nothing else of it is read."""
+    predictors = (Predictor({}),) * len(weights[0])
+    deployment = Deployment(("local", "mine, tuned")[: len(predictors)], Ensemble(predictors, torch.tensor(weights)))
+    return Fit(None, [], None, mixed, TRAINED, deployment, DEPLOYED)  # type: ignore[arg-type]
+
+
+def table(fit: Fit, local: Evaluation | None) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(clients_csv(TWO, fit, local))))
+
+
+def test_the_table_of_clients_has_a_row_each_and_gaps_where_nothing_is_known() -> None:
+    rows = table(fit_of([[1.0], [1.0]]), LOCAL)
     assert [row["client"] for row in rows] == ["client 0", "client 1"]
     assert [row["group"] for row in rows] == ["0", "1"]
     assert (rows[0]["train"], rows[0]["validation"], rows[0]["test"]) == ("8", "2", "500")
     assert (rows[0]["accuracy"], rows[0]["gain_over_local"], rows[0]["task_accuracy"]) == ("0.5", "0.25", "0.75")
-    assert (rows[1]["accuracy"], rows[1]["gain_over_local"]) == ("", "")
-    assert "accuracy_local" not in clients_csv(federation, mixed, mixed, None)
+    assert (rows[0]["accuracy_trained"], rows[0]["loss_trained"], rows[0]["accuracy_local"]) == ("0.125", "3.0", "0.25")
+    assert (rows[1]["accuracy"], rows[1]["gain_over_local"], rows[1]["loss_trained"]) == ("", "", "")
+    assert (rows[1]["loss"], rows[1]["accuracy_local"]) == ("2.0", "0.5")
+
+
+def test_the_table_of_clients_has_columns_for_what_there_is() -> None:
+    always = ["client", "group", "train", "validation", "test", "accuracy", "task_accuracy", "loss"]
+    always += ["accuracy_trained", "loss_trained"]
+    local, chosen = (
+        ["accuracy_local", "gain_over_local"],
+        ["accuracy_mixed", "relies on local", "relies on mine, tuned"],
+    )
+    one, two = fit_of([[1.0], [1.0]]), fit_of([[0.5, 0.5], [0.5, 0.5]])
+    for fit, against, columns in (
+        (one, None, always),
+        (one, LOCAL, always + local),
+        (two, None, always + chosen),
+        (two, LOCAL, always + local + chosen),
+    ):
+        assert [list(row) for row in table(fit, against)] == [columns] * 2
+
+
+def test_where_there_was_a_choice_it_tells_who_relies_on_what() -> None:
+    mixed = DEPLOYED._replace(score=torch.tensor([math.nan, 0.375]))
+    rows = table(fit_of([[0.25, 0.75], [1.0, 0.0]], mixed), LOCAL)
+    assert [(row["relies on local"], row["relies on mine, tuned"]) for row in rows] == [
+        ("0.25", "0.75"),
+        ("1.0", "0.0"),
+    ]
+    assert [row["accuracy_mixed"] for row in rows] == ["", "0.375"]
+    assert [row["accuracy"] for row in rows] == ["0.5", ""], "of what is deployed, not of the mixed networks"
+    assert rows[0]["gain_over_local"] == "0.25"
 
 
 @pytest.mark.parametrize("junk", [torch.nan, torch.inf, -torch.inf])

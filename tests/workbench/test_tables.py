@@ -28,7 +28,8 @@ def text_of(renderable: Any, width: int = 120) -> str:
 
 
 def test_every_column_is_read_from_where_it_stands() -> None:
-    values = {column: number(summary(gain_over_local=0.1, harmed=0.25), path) for column, path in COLUMNS.items()}
+    full = summary(gain_over_local=0.1, harmed=0.5, harmed_beyond_noise=0.25)
+    values = {column: number(full, path) for column, path in COLUMNS.items()}
     assert values == {
         "accuracy": 0.8,
         "worst 10 %": 0.8,
@@ -92,14 +93,37 @@ def test_markdown_is_a_table_of_the_columns_asked_for() -> None:
 
 
 def test_the_table_of_a_fit_leaves_out_what_is_unknown() -> None:
-    full = text_of(fit_table(result(gain_over_local=0.1, harmed=0.25)))
-    for words in ("0.800 ± 0.050 over clients", "+0.100, 25% harmed", "l1 0.500, ari 1.000", "2.5 MB", "train 1.00"):
+    full = text_of(fit_table(result(gain_over_local=0.1, harmed=0.25, harmed_beyond_noise=0.1)))
+    for words in (
+        "0.800 ± 0.050 over clients",
+        "+0.100, 25% harmed, 10% beyond noise",
+        "l1 0.500, ari 1.000",
+        "2.5 MB",
+        "train 1.00",
+    ):
         assert words in full
-    assert "auc" not in full
+    for words in ("auc", "rely on", "after mixing"):
+        assert words not in full
     bare = text_of(fit_table(result(accuracy=None, graph={"l1": None, "auc": None, "ari": None})))
     assert "harmed" not in bare
     assert "against the truth" not in bare
     assert "nan" not in bare
+
+
+def lines_of(table: Any) -> dict[str, str]:
+    """The second column of a table of two, by the first."""
+    found = (line.strip().split("  ", 1) for line in text_of(table).splitlines()[1:] if "  " in line.strip())
+    return {name.strip(): value.strip() for name, value in found}
+
+
+def test_the_table_of_a_fit_says_what_clients_rely_on_the_most_relied_on_first() -> None:
+    relied = {"local": 0.2, "blocks": 0.5046, "blocks, tuned": 0.2904, "everybody": 0.0051, "everybody, tuned": 0.0049}
+    mixed = {"mean": 0.65, "std": 0.2, "worst10": 0.4}
+    shown = lines_of(fit_table(result(relies_on=relied, accuracy_mixed=mixed)))
+    assert shown["clients rely on"] == "blocks 50%, blocks, tuned 29%, local 20%, everybody 1%"
+    assert list(shown)[:4] == ["accuracy", "worst 10 %", "after mixing", "before mixing"]
+    assert (shown["accuracy"], shown["after mixing"]) == ("0.800 ± 0.050 over clients", "0.650")
+    assert "clients rely on" not in lines_of(fit_table(result()))
 
 
 def test_a_score_that_is_no_accuracy_bears_its_own_name() -> None:
