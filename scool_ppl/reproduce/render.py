@@ -106,7 +106,7 @@ def details(results: Results, column: Column) -> str:
     methods = results.experiment.methods
     shown = {m: [cell(results, column, method, m) for method in methods] for m in DETAILS}
     shown = {m: texts for m, texts in shown.items() if set(texts) != {"-"}}
-    if shown["task"] == [cell(results, column, method, "accuracy") for method in methods]:
+    if shown.get("task") == [cell(results, column, method, "accuracy") for method in methods]:
         del shown["task"]
     rows = [[method.label, *(texts[i] for texts in shown.values())] for i, method in enumerate(methods)]
     return markdown_table(["method", *(MEASURES[measure].title for measure in shown)], rows)

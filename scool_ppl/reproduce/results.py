@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor
@@ -75,32 +75,37 @@ class Results:
             return None
         if measure == "regret":
             return self._regret(column, method)
-        if measure == "l1_first":
-            first: list[Any] = [(record.get("first_graph") or {}).get("l1") for record in self.records(column, method)]
-            return None if None in first else first
-        if measure in ("l1", "auc", "ari"):
-            found = [record["graph"][measure] for record in self.records(column, method)]
-            return None if None in found else found
-        if measure == "trust":
-            shares = [record.get("trust") for record in self.records(column, method)]
-            known = [share["hostile"] / share["honest"] for share in shares if share and share["honest"] > 0]
-            return known or None
-        if measure == "received":
-            return [
-                record["received"] if self.experiment.compact else record["history"]["received"][-1]
-                for record in self.records(column, method)
-            ]
-        if measure == "seconds":
-            return [sum(record["seconds"].values()) for record in self.records(column, method)]
         if measure in get_args(Deployed):
             return self.values(column, self._as_is(column, method, measure), "accuracy")
-        if self.experiment.compact:
-            told = [record["test"].get(method.deployed, {}).get(measure) for record in self.records(column, method)]
-            return None if None in told else told
-        if measure in ("gain", "harmed", "improved"):
+        records = self.records(column, method)
+        if measure == "trust":
+            shares = [record.get("trust") for record in records]
+            known = [share["hostile"] / share["honest"] for share in shares if share and share["honest"] > 0]
+            return known or None
+        if measure in ("gain", "harmed", "improved") and not self.experiment.compact:
             return self._against_local(column, method, measure)
+        found = [self._value(method, record, measure) for record in records]
+        return None if None in found else cast(list[float], found)
+
+    def _value(self, method: Method, record: Row, measure: str) -> float | None:
+        """A measure of one cell; None where it is undefined."""
+        compact = self.experiment.compact
+        told: dict[str, Any] = {
+            **record["graph"],
+            "l1_first": (record.get("first_graph") or {}).get("l1"),
+            "seconds": sum(record["seconds"].values()) if "seconds" in record else None,
+        }
+        if measure in ("l1", "auc", "ari", "l1_first", "seconds"):
+            return told.get(measure)
+        if measure == "received":
+            return float(record["received"] if compact else record["history"]["received"][-1])
+        if compact:
+            numbers: Row = record["test"].get(method.deployed, {})
+            return numbers.get(measure)
+        if measure in ("beyond", "worst_gain") or method.deployed not in _BY_CLIENT:
+            return None
         summary, name = _SUMMARIES.get(measure, _mean), _OTHERS.get(measure)
-        return [summary(each) for each in self.by_client(column, method, name)]
+        return summary(self._deployed(method, record, "test", name or self.experiment.accuracy))
 
     def _as_is(self, column: Column, method: Method, deployed: str) -> Method:
         """The method with its chosen candidate and other networks that count."""
@@ -153,6 +158,8 @@ def _mean(values: Tensor) -> float:
     return over_clients(values).mean
 
 
+_BY_CLIENT = ("chosen", "mixed", "trained")
+"""What cells that are not compact keep by client."""
 _OTHERS = {"loss": "loss", "perplexity": "loss", "task": "task_accuracy"}
 _SUMMARIES: dict[str, Callable[[Tensor], float]] = {
     "std": lambda values: over_clients(values).std,

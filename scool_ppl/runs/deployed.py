@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import safetensors.torch
 from safetensors import SafetensorError
@@ -16,34 +18,57 @@ from scool_ppl.errors import InputError
 FOLDER, NETWORKS, CHOICE = "deployed", "networks.safetensors", "deployment.json"
 
 
+class _Shipped(NamedTuple):
+    """What deployment.json says."""
+
+    sha256: str
+    """Of the networks' file."""
+    deployment: Deployment
+
+
 def save(run: Path, deployment: Deployment) -> None:
-    """Write RUN/deployed/: the candidates' networks, and deployment.json, which names them."""
+    """Write RUN/deployed/: the candidates' networks, and deployment.json, which says who relies on which of them."""
     tensors: Tensors = {}
     choice = encode(deployment, tensors, "")
+    networks = safetensors.torch.save(tensors)
     folder = run / FOLDER
     folder.mkdir(exist_ok=True)
     with replacing(folder / NETWORKS) as temporary:
-        temporary.write_bytes(safetensors.torch.save(tensors))
+        temporary.write_bytes(networks)
+    content = {"sha256": hashlib.sha256(networks).hexdigest(), "deployment": choice}
     with replacing(folder / CHOICE) as temporary:
-        temporary.write_text(json.dumps(choice, indent=1) + "\n")
+        temporary.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def load(run: Path) -> Deployment:
-    """What `save` wrote."""
+    """What `save` wrote, verified."""
     folder = run / FOLDER
     try:
-        tensors = safetensors.torch.load(read_regular(folder / NETWORKS))
-        found: Deployment = decode(Deployment, json.loads(read_regular(folder / CHOICE)), tensors, CHOICE)
+        networks, content = (read_regular(folder / name) for name in (NETWORKS, CHOICE))
+        tensors = safetensors.torch.load(networks)
+        shipped: _Shipped = decode(_Shipped, json.loads(content), tensors, CHOICE)
+        if hashlib.sha256(networks).hexdigest() != shipped.sha256:
+            raise InputError(f"{NETWORKS} does not have the SHA-256 that {CHOICE} promises")
+        _check(shipped.deployment)
     except (OSError, SafetensorError, ValueError, RecursionError, TypeError) as error:
         reason = " ".join((getattr(error, "strerror", None) or str(error)).split())
         raise InputError(
-            f"cannot read what '{run}' deploys: {reason}; expected a run of `scool fit` that has ended; finish it by "
+            f"cannot read what '{run}' deploys: {reason}; expected a run that has ended; finish it, for a `scool fit` by "
             f"`scool resume {run}`"
         ) from error
-    candidates, clients = (
-        len(found.ensemble.predictors),
-        {len(value) for predictor in found.ensemble.predictors for value in predictor.networks.values()},
-    )
-    if len(found.candidates) != candidates or clients != {len(found.weights)} or found.weights.dim() != 2:
-        raise InputError(f"'{folder}' is damaged: it names {len(found.candidates)} candidates and holds {candidates}")
-    return found
+    return shipped.deployment
+
+
+def _check(deployment: Deployment) -> None:
+    """What types cannot say."""
+    weights, predictors = deployment.weights, deployment.ensemble.predictors
+    clients = {len(value) for predictor in predictors for value in predictor.networks.values()}
+    if (
+        weights.dim() != 2
+        or clients != {len(weights)}
+        or not len(deployment.candidates) == len(predictors) == weights.shape[1]
+    ):
+        raise InputError(
+            f"{CHOICE} names {len(deployment.candidates)} candidates with weights of shape {tuple(weights.shape)}, "
+            f"{NETWORKS} holds {len(predictors)} of {sorted(clients)} clients"
+        )

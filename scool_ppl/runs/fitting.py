@@ -50,6 +50,8 @@ def fit(
                     callback(state, info, row)
         deployment = em.deploy(state)
         deployed = deployment.evaluate(em.clients) if deployment.chosen else mixed
+        if journal.run is not None:
+            journal.run.deploy(deployment)
     return Fit(graph, journal.history, state, mixed, trained, deployment, deployed)
 
 

@@ -99,7 +99,6 @@ class Workbench:
             alone, local = self._alone(fit, baseline)
             summary = {"model": name, "hyperparameters": choices, **self._summary(fit, alone, local)}
             if folder is not None:
-                folder.deploy(fit.deployment)
                 folder.finish(summary, truth=self.federation.truth, clients=clients_csv(self.federation, fit, local))
         return Result(" ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local)
 

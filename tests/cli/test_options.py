@@ -87,7 +87,8 @@ def test_help_has_the_settings_in_their_order_with_their_help_and_default(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    shown = re.sub(r"(?<=\w)- (?=\w)", "-", " ".join(scool(command, "--help").out.split()))  # a word broken at its hyphen
+    lines = " ".join(scool(command, "--help").out.split())
+    shown = re.sub(r"(?<=\w)- (?=\w)", "-", lines)  # a line may end at the hyphen of a word
     places = []
     for name, field in FIELDS.items():
         option = f"--{name.replace('_', '-')} <"

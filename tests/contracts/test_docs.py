@@ -85,7 +85,8 @@ def test_the_trap_of_the_tutorial_is_caught_and_its_remedy_works(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = blocks(ROOT / "models" / "README.md", "python")
-    trap, remedy = text[0], text[1]
+    place = next(number for number, snippet in enumerate(text) if "Bernoulli(logits=odds)" in snippet)
+    trap, remedy = text[place], text[place + 1]
     (tmp_path / "mine.py").write_text(trap)
     assert run_command(["check", "mine.py"], tmp_path) == 2
     assert "not linear in its moments" in capsys.readouterr().out
@@ -114,7 +115,7 @@ def test_command(command: str, tmp_path: Path, request: pytest.FixtureRequest) -
     if words[0] == "compare":
         words += ["--rounds", "1", "--seeds", "1", *QUICK]
         words += [] if "--federation" in words else ["--federation", SMALL]
-    if words[0] in ("plot", "resume"):
+    if words[0] in ("plot", "resume", "predict"):
         shutil.copytree(request.getfixturevalue("a_run"), tmp_path / words[1])
     if words[0] == "resume":
         words = ["3" if word == "25" else word for word in words]

@@ -15,11 +15,12 @@ from tests.helpers.programs import run_program
 
 FOLDER = Path(__file__).parents[2] / "inference"
 SMALL = "permuted:digits:clients=4,groups=2,train=20,test=20"
+DEPLOYED = ["out/deployed/deployment.json", "out/deployed/networks.safetensors"]
 # Program -> its arguments, the files that it writes below the folder it is run in, and words that it prints.
 PROGRAMS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "fit": (
         ["ring", SMALL, "1", "out"],
-        ["out/run.json", "out/history.jsonl", "out/graph.graphml"],
+        ["out/run.json", "out/history.jsonl", "out/graph.graphml", *DEPLOYED],
         ["accuracy", "graph against the truth", "out/graph.graphml"],
     ),
     "compare": (
@@ -27,6 +28,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str], list[str]]] = {
         ["out/run.json", "out/comparison.json", "out/comparison.md", "out/comparison.png"],
         ["local", "fedavg", "out/comparison.png"],
     ),
+    "deploy": ([SMALL, "1"], [], ["scool_sbm, tuned", "stacked: accuracy", "one network: accuracy"]),
     "posterior": (["scool_sbm", SMALL, "1", "20"], [], ["edges in 20 draws", "client 3"]),
     "churn": (
         ["scool_sbm", SMALL, "1", "out"],

@@ -151,7 +151,7 @@ def test_networks_that_nobody_has_mixed_may_be_given_to_the_first_round() -> Non
 
 
 def test_traffic_and_seconds_are_those_of_all_tracks(monkeypatch: pytest.MonkeyPatch) -> None:
-    em, state, infos, real = driver("hedge"), hedged(1), [], EM.step
+    em, infos, real = driver("hedge"), [], EM.step
 
     def noted(*arguments: Any, **options: Any) -> tuple[EMState, EMInfo]:
         after, info = real(*arguments, **options)
@@ -159,14 +159,16 @@ def test_traffic_and_seconds_are_those_of_all_tracks(monkeypatch: pytest.MonkeyP
         return after, info
 
     monkeypatch.setattr(EM, "step", noted)
-    _, info = em.step(state)
-    assert len(infos) == 3
-    for verb in ("train", "look", "infer", "mix"):
-        assert info.seconds[verb] == pytest.approx(sum(each.seconds[verb] for each in infos))
-    # Nothing in local training; everybody's network, and everybody's images looked at by all others.
-    each = 4 * em.clients.bytes_per_model
-    assert info.bytes_received.tolist() == info.bytes_sent.tolist() == [2 * each] * 5
-    assert [float(one.bytes_received.sum()) for one in infos] == [0, 5 * each, 5 * each]
+    state, first = em.step(em.init())
+    _, later = em.step(state)
+    assert len(infos) == 6
+    for info, of_tracks in ((first, infos[:3]), (later, infos[3:])):
+        for verb in ("train", "look", "infer", "mix"):
+            assert info.seconds[verb] == pytest.approx(sum(each.seconds[verb] for each in of_tracks))
+    # Local training sends nothing, the other tracks the networks of four others; blocks later also those of local training.
+    network = em.clients.bytes_per_model
+    for info, networks in ((first, 4 + 4), (later, 4 + 4 + 4)):
+        assert info.bytes_received.tolist() == info.bytes_sent.tolist() == [networks * network] * 5
 
 
 def test_who_is_absent_is_so_in_every_track() -> None:

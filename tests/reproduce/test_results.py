@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from typing import Any
 
 import pytest
 
-from scool_ppl.errors import RunError
+from scool_ppl.errors import InputError, RunError
 from scool_ppl.reproduce.experiment import Method
 from scool_ppl.reproduce.measures import MEASURES
-from scool_ppl.reproduce.render import document
+from scool_ppl.reproduce.render import document, overview
 from scool_ppl.reproduce.results import Results
 from scool_ppl.reproduce.store import Store
 from tests.helpers.experiments import COLUMN, LOCAL, SBM, filled, record, tiny
@@ -105,9 +106,12 @@ def test_every_measure_is_what_it_says(tmp_path):
         "received": 3e6,
         "seconds": 2.5,
     }
-    assert set(wanted) == set(MEASURES)
+    compact_only = {"regret", "l1_first", "beyond", "worst_gain", "stack", "single"}
+    assert set(wanted) | compact_only == set(MEASURES)
     for measure, value in wanted.items():
         assert results.values(COLUMN, method, measure) == [pytest.approx(value)], measure
+    for measure in compact_only:
+        assert results.values(COLUMN, method, measure) is None, measure
 
 
 def test_the_worst_fifth_is_the_lower_half_of_ten_in_five(tmp_path):
@@ -123,3 +127,77 @@ def test_what_is_undefined_is_none(tmp_path):
     results = filled(Store(tmp_path / "s.json"), tiny(methods=(method,), seeds=(0,)), cell)
     for measure in ("l1", "trust", "gain", "harmed", "improved"):
         assert results.values(COLUMN, method, measure) is None
+
+
+def compact(**accuracy: float) -> dict[str, Any]:
+    """A compact cell with these accuracies by what is deployed."""
+    test = {kind: {"accuracy": value} for kind, value in accuracy.items()}
+    return {"test": test, "graph": {"l1": None}, "received": 1e6, "seconds": {"train": 1.0}}
+
+
+def test_regret_is_the_distance_to_the_best_over_the_seeds_that_both_have(tmp_path):
+    """Whatever a method deploys counts as known; who was run on fewer seeds is compared on those."""
+    hedge = Method("Hedge", "hedge", deployed="stack")
+    fedavg = Method("FedAvg", "fedavg", ({"--deploy": "stack"},), deployed="stack")
+    brief = Method("CoBo", "cobo", deployed="mixed", seeds=1)
+    experiment = tiny(methods=(hedge, fedavg, brief), compact=True)
+    results = filled(
+        Store(tmp_path / "s.json"),
+        experiment,
+        compact(stack=0.8, single=0.7, mixed=0.6),
+        compact(stack=0.5, mixed=0.85),
+        compact(mixed=0.81),
+        compact(stack=0.9, single=0.7, mixed=0.6),
+        compact(stack=0.5, mixed=0.95),
+    )
+    assert results.values(COLUMN, hedge, "accuracy") == [0.8, 0.9]
+    assert results.best(COLUMN, hedge) == ("FedAvg, mixed", pytest.approx(0.05))
+    assert results.values(COLUMN, hedge, "regret") == [pytest.approx(0.05)]
+    assert results.values(COLUMN, fedavg, "regret") == [pytest.approx(0.4)], "its own mixed networks are better, too"
+    assert results.values(COLUMN, brief, "accuracy") == [0.81]
+    assert results.values(COLUMN, brief, "regret") == [pytest.approx(0.04)]
+    heads, rows = overview(results)
+    assert [row[0] for row in rows] == ["Hedge", "FedAvg", "CoBo"]
+    assert rows[0][heads.index("worst regret, %")] == "5.00 (tiny)"
+
+
+def test_a_row_that_is_not_run_in_a_column_is_blank(tmp_path):
+    other = COLUMN._replace(label="other")
+    only = Method("Oracle", "oracle", deployed="mixed", only=("other",))
+    local = Method("Local", "local", deployed="mixed")
+    experiment = tiny(columns=(COLUMN, other), methods=(local, only), seeds=(0, 1), compact=True)
+    keys = [cell.key for cell in experiment.cells(lambda *_: {})]
+    assert keys == [
+        *("tiny | local | seed 0", "tiny | local | seed 1"),
+        *("other | local | seed 0", "other | oracle | seed 0", "other | local | seed 1", "other | oracle | seed 1"),
+    ]
+    results = filled(Store(tmp_path / "s.json"), experiment, *[compact(mixed=0.5)] * 6)
+    assert results.values(COLUMN, only, "accuracy") is None
+    assert results.values(COLUMN, only, "regret") is None
+    assert results.values(other, only, "accuracy") == [0.5, 0.5]
+    assert "| Oracle | - |" in document(results)
+
+
+def test_columns_and_rows_may_have_fewer_seeds():
+    column, method = COLUMN._replace(seeds=1), Method("Local", "local", deployed="mixed", seeds=2)
+    experiment = tiny(columns=(COLUMN, column._replace(label="b")), methods=(method,), seeds=(5, 6, 7), compact=True)
+    assert experiment.seeds_of(COLUMN, method) == (5, 6)
+    assert experiment.seeds_of(column, method) == (5,)
+    assert experiment.seeds_of(COLUMN, method._replace(seeds=None)) == (5, 6, 7)
+
+
+@pytest.mark.parametrize(
+    "method", [Method("Local", "local"), Method("SBM", "scool_sbm", ({}, {"n_eff": 2.0}), deployed="mixed")]
+)
+def test_compact_cells_cannot_choose_by_validation_data(method):
+    with pytest.raises(InputError, match="chooses by validation data"):
+        tiny(methods=(method,), compact=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"deployed": "stak"}, "unknown deployed networks"), ({"only": ("tinny",)}, "unknown column")],
+)
+def test_names_of_deployments_and_columns_are_checked_at_once(changes, message):
+    with pytest.raises(InputError, match=message):
+        tiny(methods=(Method("Hedge", "hedge")._replace(**changes),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from scool_ppl.runs import deployed
 from scool_ppl.runs.folder import Run
 from scool_ppl.train.questions import Ensemble, Predictor
 from tests.helpers.refusals import refuses
-from tests.helpers.runs import finished
+from tests.helpers.runs import StoppedHereError, driver, finished, stop_after
 from tests.helpers.small import CLASSES, clients, networks, normal
 
 K = 4
@@ -101,14 +102,15 @@ def test_without_offsets_there_are_none(tmp_path: Path) -> None:
 
 def test_other_programs_can_read_the_files(run: Path) -> None:
     """Networks by candidate, parameter and client, and names and places in JSON."""
-    arrays = safetensors.torch.load_file(run / "deployed" / FILES[0])
-    choice = json.loads((run / "deployed" / FILES[1]).read_text())
-    expected = one_of_everything()
+    networks, told = ((run / "deployed" / name).read_bytes() for name in FILES)
+    arrays, content, expected = safetensors.torch.load(networks), json.loads(told), one_of_everything()
+    assert content["sha256"] == sha256(networks).hexdigest()
+    choice = content["deployment"]
     assert choice["candidates"] == list(expected.candidates)
     for place, predictor in enumerate(expected.ensemble.predictors):
         for name, value in predictor.networks.items():
-            told = choice["ensemble"]["predictors"][place]["networks"][name]["tensor"]
-            assert torch.equal(arrays[told], value)
+            entry = choice["ensemble"]["predictors"][place]["networks"][name]["tensor"]
+            assert torch.equal(arrays[entry], value)
     assert torch.equal(arrays[choice["ensemble"]["weights"]["tensor"]], expected.weights)
 
 
@@ -124,9 +126,27 @@ def test_what_was_deployed_before_is_replaced(run: Path) -> None:
 def test_a_run_that_has_not_ended_says_so(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", {"model": "mine"})
     for _ in range(2):
-        refuses(lambda: run.deployment, "expected a run of `scool fit` that has ended")
-        refuses(lambda: run.deployment, f"finish it by `scool resume {tmp_path / 'run'}`")
+        refuses(lambda: run.deployment, "expected a run that has ended; finish it")
+        refuses(lambda: run.deployment, f"by `scool resume {tmp_path / 'run'}`")
         (tmp_path / "run" / "deployed").mkdir(exist_ok=True)
+
+
+def test_every_fit_into_a_folder_deploys(tmp_path: Path) -> None:
+    for model, candidates in (("ring", 1), ("hedge", 5)):
+        fit = driver(model).fit(1, run=tmp_path / model, progress=False)
+        found = Run.open(tmp_path / model).deployment
+        equal(found, fit.deployment)
+        assert len(found.candidates) == candidates
+
+
+def test_a_run_that_goes_on_has_not_ended(tmp_path: Path) -> None:
+    """What it deployed after fewer rounds is not what it comes to."""
+    driver().fit(1, run=tmp_path / "run", progress=False)
+    with pytest.raises(StoppedHereError):
+        driver().fit(3, run=tmp_path / "run", resume=True, progress=False, callbacks=[stop_after(2)])
+    refuses(lambda: Run.open(tmp_path / "run").deployment, "expected a run that has ended")
+    rest = driver().fit(3, run=tmp_path / "run", resume=True, progress=False)
+    equal(Run.open(tmp_path / "run").deployment, rest.deployment)
 
 
 def test_what_cannot_be_written_can_be_written_later(tmp_path: Path) -> None:
@@ -164,20 +184,25 @@ def choice(change: Callable[[Any], Any]) -> Callable[[Path], None]:
 
     def replaced(content: bytes) -> bytes:
         data = json.loads(content)
-        other = change(data)
-        return json.dumps(data if other is None else other).encode()
+        other = change(data["deployment"])
+        return json.dumps(data if other is None else {**data, "deployment": other}).encode()
 
     return bytes_of(FILES[1], replaced)
 
 
 def arrays(**changes: Tensor) -> Callable[[Path], None]:
-    """Other tensors under names that the JSON has."""
+    """Other tensors under names that the JSON has, with a sum that agrees: sums alone do not protect."""
 
-    def replaced(content: bytes) -> bytes:
-        known = safetensors.torch.load(content)
-        return safetensors.torch.save(known | {name.replace("__", "/"): value for name, value in changes.items()})
+    def damage(folder: Path) -> None:
+        known = safetensors.torch.load((folder / FILES[0]).read_bytes())
+        (path,) = (name for name in known if name.endswith("ensemble/weights"))
+        names = {name: path.replace("weights", name) for name in changes}
+        content = safetensors.torch.save(known | {names[name]: value for name, value in changes.items()})
+        (folder / FILES[0]).write_bytes(content)
+        told = json.loads((folder / FILES[1]).read_text())
+        (folder / FILES[1]).write_text(json.dumps({**told, "sha256": sha256(content).hexdigest()}))
 
-    return bytes_of(FILES[0], replaced)
+    return damage
 
 
 def linked(folder: Path) -> None:
@@ -185,8 +210,22 @@ def linked(folder: Path) -> None:
     (folder / FILES[1]).symlink_to(folder.parent / "elsewhere.json")
 
 
-def weights_of(told: Any) -> Callable[[Path], None]:
-    return choice(lambda data: data["ensemble"].update(weights=told))
+def weights_of(**told: Any) -> Callable[[Path], None]:
+    """Other words on where the weights are."""
+    return choice(lambda data: data["ensemble"]["weights"].update(told))
+
+
+def a_candidate_less(data: Any) -> None:
+    del data["ensemble"]["predictors"][-1]
+
+
+def without_networks(data: Any) -> None:
+    for predictor in data["ensemble"]["predictors"]:
+        predictor["networks"] = {}
+
+
+def other_weights(data: Any) -> None:
+    data["ensemble"]["weights"] = data["ensemble"]["offsets"]
 
 
 DAMAGE: dict[str, Callable[[Path], None]] = {
@@ -198,25 +237,27 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "byte of a network flipped": flipped(0.6),
     "last byte flipped": flipped(1.0),
     "a link": linked,
-    "a list": choice(lambda data: [1]),
-    "nothing": choice(lambda data: {}),
+    "a list": bytes_of(FILES[1], lambda content: b"[1]"),
+    "nothing": bytes_of(FILES[1], lambda content: b"{}"),
     "nested": bytes_of(FILES[1], lambda content: b"[" * 100_000),
+    "a list as deployment": choice(lambda data: [1]),
+    "no deployment": choice(lambda data: {}),
     "no names": choice(lambda data: data.update(candidates=None)),
     "a name too few": choice(lambda data: data.update(candidates=["local"])),
     "numbers as names": choice(lambda data: data.update(candidates=[1, 2, 3, 4])),
     "more than there is": choice(lambda data: data.update(more=1)),
-    "a candidate too few": choice(lambda data: data["ensemble"]["predictors"].pop()),
+    "a candidate too few": choice(a_candidate_less),
     "no candidates": choice(lambda data: data.update(candidates=[], ensemble={**data["ensemble"], "predictors": []})),
-    "a candidate without networks": choice(lambda data: data["ensemble"]["predictors"][0].update(networks={})),
-    "no such tensor": weights_of({"tensor": "none"}),
-    "no tensor": weights_of(0.5),
-    "another tensor": weights_of({"tensor": "ensemble/offsets"}),
-    "no such device": weights_of({"tensor": "ensemble/weights", "device": "nonsense"}),
-    "order": weights_of({"tensor": "ensemble/weights", "order": [0, 0]}),
-    "one weight": arrays(ensemble__weights=torch.tensor(1.0)),
-    "weights of fewer clients": arrays(ensemble__weights=torch.ones(K - 1, 4)),
-    "weights of fewer candidates": arrays(ensemble__weights=torch.ones(K, 3)),
-    "offsets of fewer clients": arrays(ensemble__offsets=torch.ones(K - 1, CLASSES)),
+    "no networks": choice(without_networks),
+    "no such tensor": weights_of(tensor="none"),
+    "no tensor": choice(lambda data: data["ensemble"].update(weights=0.5)),
+    "another tensor": choice(other_weights),
+    "no such device": weights_of(device="nonsense"),
+    "another order": weights_of(order=[0, 0]),
+    "one weight": arrays(weights=torch.tensor(1.0)),
+    "weights of fewer clients": arrays(weights=torch.ones(K - 1, 4)),
+    "weights of fewer candidates": arrays(weights=torch.ones(K, 3)),
+    "offsets of fewer clients": arrays(offsets=torch.ones(K - 1, CLASSES)),
 }
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from scool_ppl import Federation, InputError, load_federation
+from scool_ppl import CooperationModel, Federation, InputError, load_federation
+from scool_ppl.deploy import Portfolio, Rule, Single, Stack
 from scool_ppl.em.model import Schedule
 from scool_ppl.infer.estep.natural import NaturalGradient
 from scool_ppl.infer.estep.svi import SVIStep
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.networks import network_of
 from scool_ppl.workbench.settings import Settings
+from scool_ppl.zoo.load import model_names, model_path
 from tests.helpers.results import SPEC
 
 
@@ -29,6 +32,7 @@ def federation() -> Federation:
         ({"learning_rate": float("nan")}, "learning_rate=nan"),
         ({"learning_rate": float("inf")}, "positive rate"),
         ({"e_step": "natrual"}, "did you mean 'natural'"),
+        ({"deploy": "stak"}, "unknown deploy 'stak'; known: single, stack; did you mean 'stack'"),
         ({"device": "gpu"}, "unknown device 'gpu'; known: cpu, cuda"),
         ({"device": "cuda:7"} if not torch.cuda.is_available() else {"device": "tpu"}, "device"),
     ],
@@ -84,3 +88,46 @@ def test_the_e_step_of_a_model_stays_where_none_was_asked_for(federation: Federa
 def test_hyperparameters_reach_the_model(federation: Federation) -> None:
     shapes = [Settings().model("scool_sbm", federation, blocks=blocks).prior.B.shape for blocks in (2, 3)]
     assert shapes == [(2, 2), (3, 3)]
+
+
+PLAIN = [name for name in model_names() if name not in ("local", "hedge")]
+
+
+@pytest.mark.parametrize(("deploy", "rule"), [("stack", Stack()), ("single", Single())], ids=["stack", "single"])
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_is_deployed_is_chosen_between_any_model_and_local_training(
+    name: str, deploy: str, rule: Rule, federation: Federation
+) -> None:
+    made, plain = (Settings(deploy=each).model(name, federation) for each in (deploy, None))
+    local = Settings().model("local", federation)
+    assert isinstance(made, Portfolio)
+    assert isinstance(plain, CooperationModel)
+    assert (list(made.tracks), made.shown, made.rule) == (["local", name], name, rule)
+    for track, model in (("local", local), (name, plain)):
+        parts = [[type(part).__name__ for part in each] for each in (made.tracks[track], model)]
+        assert parts[0] == parts[1]
+    assert not made.tracks["local"].needs
+
+
+def test_local_training_alone_has_nothing_to_choose_from(federation: Federation) -> None:
+    assert isinstance(Settings(deploy="stack").model("local", federation), CooperationModel)
+
+
+def test_a_file_of_yours_may_be_called_local(federation: Federation, tmp_path: Path) -> None:
+    (tmp_path / "local.py").write_text(model_path("ring").read_text())
+    made = Settings(deploy="stack").model(tmp_path / "local.py", federation)
+    assert (list(made.tracks), made.shown) == (["local", "model"], "model")
+    assert type(made.tracks["model"].prior).__name__ == "Ring"
+    assert list(Settings(deploy="stack").model(model_path("ring"), federation).tracks) == ["local", "ring"]
+
+
+def test_a_portfolio_keeps_its_tracks_and_its_rule_where_none_was_asked_for(federation: Federation) -> None:
+    own = Settings().model("hedge", federation, reliance=7.0)
+    assert (list(own.tracks), own.shown, own.rule) == (["local", "blocks", "everybody"], "blocks", Stack(7.0))
+    other = Settings(deploy="single").model("hedge", federation)
+    assert (list(other.tracks), other.shown, other.rule) == (["local", "blocks", "everybody"], "blocks", Single())
+
+
+def test_the_e_step_is_that_of_every_track(federation: Federation) -> None:
+    made = Settings(deploy="stack", e_step="svi").model("scool_sbm", federation)
+    assert [type(model.e_step) for model in made.tracks.values()] == [SVIStep, SVIStep]

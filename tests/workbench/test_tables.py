@@ -112,8 +112,8 @@ def test_the_table_of_a_fit_leaves_out_what_is_unknown() -> None:
 
 def lines_of(table: Any) -> dict[str, str]:
     """The second column of a table of two, by the first."""
-    found = (line.strip().split("  ", 1) for line in text_of(table).splitlines()[1:] if "  " in line.strip())
-    return {name.strip(): value.strip() for name, value in found}
+    cells = (line.split("│") for line in text_of(table).splitlines() if line.count("│") == 3)
+    return {name.strip(): value.strip() for _, name, value, _ in cells}
 
 
 def test_the_table_of_a_fit_says_what_clients_rely_on_the_most_relied_on_first() -> None:
