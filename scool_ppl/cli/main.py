@@ -150,8 +150,10 @@ def predict(
 
     found = predicted(run, inputs, client or (), data_root=data_root, download=download)
     found.save(out)
-    rows = f"{found.predictive.shape[1]} inputs" if inputs else "their test images"
-    typer.echo(f"predictions of {len(found.names)} clients for {rows} in {out}")
+    several = len(found.names) > 1
+    who = f"{len(found.names)} clients" if several else "1 client"
+    own = "their own test images" if several else "its own test images"
+    typer.echo(f"predictions of {who} for {f'{found.predictive.shape[1]} inputs' if inputs else own} in {out}")
 
 
 @app.command()

@@ -248,6 +248,14 @@ def test_a_candidate_that_diverged_is_hardly_relied_on(
     close(with_it.weights[:, :3], without.weights, 0.1)
 
 
+def test_no_candidate_is_surer_than_sure(whose: Clients, options: dict[str, Predictor]) -> None:
+    """One that is certain and wrong is not the end of it."""
+    certain = Predictor({name: 1e4 * value for name, value in networks(whose, 4).items()})
+    deploy({"local": options["local"], "certain": certain}, whose, noted := Noted())
+    found = noted.log_p[:, 1][noted.mask]
+    assert set(found.tolist()) == {0.0, SURE}
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf], ids=str)
 @pytest.mark.parametrize("who", [slice(None), slice(0, 1)], ids=["all", "one"])
 @pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
