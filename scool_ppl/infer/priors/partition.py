@@ -6,8 +6,6 @@ from typing import Any
 
 import pyro
 import torch
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from scool_ppl.base.arguments import positive
@@ -59,6 +57,9 @@ class Partition(GraphPrior):
 
     def starts(self, evidence: Evidence, log_lik: Any, generator: torch.Generator) -> list[dict[str, Tensor]]:
         """Cuts of an average-linkage tree of log(1 + loss above the lowest), each pair's loss averaged over directions."""
+        from scipy.cluster.hierarchy import fcluster, linkage
+        from scipy.spatial.distance import squareform
+
         losses = evidence.image_loss.double().nanmean((2, 3))
         losses = losses.masked_fill(~losses.isfinite(), torch.nan)
         pairs = torch.stack([losses, losses.T]).nanmean(0).fill_diagonal_(torch.nan)

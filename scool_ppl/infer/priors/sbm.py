@@ -7,7 +7,6 @@ import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.nn import PyroParam
-from sklearn.cluster import SpectralClustering
 from torch import Tensor
 
 from scool_ppl.base.arguments import positive, whole
@@ -99,6 +98,8 @@ def spectral_memberships(
     affinity: Tensor, clusters: int, num_blocks: int, generator: torch.Generator, sure: float = 0.9
 ) -> Tensor:
     """Soft memberships (K, G) from spectral clustering of a symmetric affinity (K, K), `sure` on the cluster found."""
+    from sklearn.cluster import SpectralClustering  # a second to import
+
     labels = torch.arange(len(affinity)) % clusters
     if 1 < clusters < len(affinity):
         seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
