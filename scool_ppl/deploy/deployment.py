@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,18 +13,22 @@ from scool_ppl.base.arguments import finite, positive
 from scool_ppl.deploy.single import single
 from scool_ppl.deploy.stacking import stack
 from scool_ppl.deploy.unseen import unseen_log_odds
+from scool_ppl.em.absence import add_failed
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import Deployment, EMState
-from scool_ppl.errors import InputError
+from scool_ppl.errors import ClientError, InputError
 from scool_ppl.train.contract import AnyClients, Plan
 from scool_ppl.train.questions import Ensemble, PredictionLoss, Predictor
 
 LOCAL = "local"
 """The candidate that a client has trained alone, and the track that it comes from."""
+TINY = 1e-30
+"""No weight is smaller that counts."""
 SURE = -100.0
 """Nats: no candidate is surer than this that an image is not what it is."""
 
 
+@runtime_checkable
 class Rule(Protocol):
     """How candidates are combined: weights (K, C) from log p (K, C, n) of held-out labels, with mask (K, n)."""
 
@@ -73,24 +77,36 @@ RULES: dict[str, Rule] = {"stack": Stack(), "single": Single()}
 """Rules by name, with their defaults."""
 
 
+def rule_named(name: str, own: Rule) -> Rule:
+    """The rule of that name; a model's own, with its settings, where it is of the same kind."""
+    return own if type(own) is type(RULES[name]) else RULES[name]
+
+
 def candidates(em: EM, state: EMState, name: str = "mixed") -> dict[str, Predictor]:
     """The networks that a state has come to, or mixtures of them, by `name`; and those after one more round of local
-    training, "tuned": a global network often needs it.
+    training, "tuned": a global network often needs it. Clients who fail at that keep theirs as they are.
 
     Training alone has only the first: it is local already.
     """
     found = {name: Predictor(state.params, em.mixture(state))}
-    if name != LOCAL:
-        schedule = em.schedule
-        plan = Plan(schedule.local_epochs, schedule.local_steps, state.seed, state.round)
-        found[f"{name}, tuned"] = Predictor(em.clients.train(state.params, state.optimizer, plan).params)
-    return found
+    if name == LOCAL:
+        return found
+    names, away = em.clients.names, dict[str, str]()
+    while True:
+        absent = tuple(names.index(client) for client in away)
+        plan = Plan(em.schedule.local_epochs, em.schedule.local_steps, state.seed, state.round, absent)
+        try:
+            found[f"{name}, tuned"] = Predictor(em.clients.train(state.params, state.optimizer, plan).params)
+            return found
+        except ClientError as fault:
+            away = add_failed(away, fault, names, state.round)
 
 
 def deploy(options: Mapping[str, Predictor], clients: AnyClients, rule: Rule) -> Deployment:
     """Each client's combination of its candidates, by a rule, on its validation images.
 
-    "local" must be among the candidates. Who has no held-out images follows the others.
+    "local" must be among the candidates. Who has no held-out images follows the others. A network that gives no finite
+    loss, or has no finite parameters, is no candidate for its client.
     """
     if LOCAL not in options:
         raise InputError(
@@ -102,9 +118,23 @@ def deploy(options: Mapping[str, Predictor], clients: AnyClients, rule: Rule) ->
     losses = clients.answer(asked, seed=0, round=0)
     log_p = -torch.stack([losses[name] for name in options], 1).double()
     mask = ~log_p.isnan().any(1)
-    log_p = log_p.nan_to_num(0.0, neginf=SURE).clamp(min=SURE)
-    weights = rule(log_p, mask, list(options).index(LOCAL))
+    sound = ~(log_p == -torch.inf).any(2) & torch.stack([_finite(predictor) for predictor in options.values()], 1)
+    local = list(options).index(LOCAL)
+    weights = rule(log_p.nan_to_num(0.0, neginf=SURE).clamp(min=SURE), mask, local) * sound
+    total = weights.sum(1, keepdim=True)
+    alone = torch.nn.functional.one_hot(torch.full((len(weights),), local), len(options)).double()
+    weights = torch.where(total > 0, weights / total.clamp(min=TINY), alone)
     return Deployment(tuple(options), Ensemble(tuple(options.values()), weights, offsets))
+
+
+def _finite(predictor: Predictor) -> Tensor:
+    """(K,) whether all parameters are finite of each client's network, or of all those in its mixture."""
+    each = [value.flatten(1).isfinite().all(1).cpu() for value in predictor.networks.values()]
+    sound = torch.stack(each).all(0)
+    if predictor.mixture is None:
+        return sound
+    weights, peers = predictor.mixture
+    return (sound[peers.columns().expand_as(weights)] | (weights.cpu() == 0)).all(1)
 
 
 def _offsets(clients: AnyClients) -> Tensor | None:

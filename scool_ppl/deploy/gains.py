@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from scool_ppl.train.batches import labelled, padded
@@ -12,15 +13,17 @@ from scool_ppl.train.questions import Ensemble, Params
 
 
 class Gains(NamedTuple):
-    """Of each client (K,), nan without images: the mean gain in score over local-only training, and its standard error."""
+    """Of each client (K,), nan without images: the mean gain in score over local-only training, and its standard error,
+    nan where it is not known.
+    """
 
     gain: Tensor
     error: Tensor
 
     def harmed(self, errors: float = 2.0) -> float:
-        """Share of clients who are worse off by more than so many standard errors: 2.5 % by chance alone."""
+        """Share of clients who are worse off by more than so many standard errors, 2.5 % by chance alone; nan of none."""
         known = self.gain.isfinite()
-        beyond = self.gain < -errors * self.error.nan_to_num(0) - 1e-12
+        beyond = self.gain < -errors * self.error.nan_to_num(torch.inf) - 1e-12
         return float(beyond[known].double().mean())
 
 
@@ -29,9 +32,9 @@ def gains(clients: AnyClients, deployed: Ensemble, local: Params, split: str = "
 
     gain_i = mean_n d_in,    error_i^2 = var_n d_in / n_i
     """
+    (own, mask), (alone, _) = clients.predict(deployed, split), clients.predict(local, split)
     task, index = clients.federation.task, padded(getattr(clients.federation, split))[0]
     targets = labelled(clients.federation, index)
-    (own, mask), (alone, _) = clients.predict(deployed, split), clients.predict(local, split)
     difference = (task.scores(own, targets).double() - task.scores(alone, targets).double()).where(mask, 0)
     counts = mask.sum(1).double()
     gain = difference.sum(1) / counts

@@ -20,6 +20,8 @@ from scool_ppl.mix.base import Alone
 from scool_ppl.train.contract import AnyClients
 from scool_ppl.train.questions import Params, Predictor
 
+Build = Callable[[Federation], CooperationModel]
+
 
 def alone(num_clients: int) -> CooperationModel:
     """Local-only training: nobody learns from anybody."""
@@ -116,8 +118,16 @@ class Tracks(EM):
         build: Callable[[Federation], CooperationModel | Portfolio],
         start: str = "best",
     ) -> tuple[EM, EMState]:
-        """See EM.join; `build` makes the portfolio of a federation."""
-        return self._moved(state, build, lambda em, of, one: EM.join(em, of, newcomers, one, start))
+        """See EM.join; `build` makes the portfolio of a federation. In the local track newcomers begin by training alone,
+        or at theta^0 if that is the start: their networks there are nobody's.
+        """
+        check_kind("newcomers", newcomers, Federation, "load_federation(spec) makes one")
+        local = self.beside[LOCAL]
+
+        def join(em: EM, of: EMState, one: Build) -> tuple[EM, EMState]:
+            return EM.join(em, of, newcomers, one, "warm-up" if em is local and start != "initial" else start)
+
+        return self._moved(state, build, join)
 
     def leave(
         self,
@@ -128,20 +138,31 @@ class Tracks(EM):
         """See EM.leave; `build` makes the portfolio of a federation."""
         return self._moved(state, build, lambda em, of, one: EM.leave(em, of, names, one))
 
+    def _like(self, built: object) -> Portfolio:
+        """A portfolio that was built for other clients, with the tracks of this one."""
+        portfolio = _check(built)
+        if portfolio.tracks.keys() != self.portfolio.tracks.keys() or portfolio.shown != self.portfolio.shown:
+            raise InputError(
+                f"`build` made the tracks {', '.join(portfolio.tracks)} and shows {portfolio.shown}, expected "
+                f"{', '.join(self.portfolio.tracks)} and {self.portfolio.shown}; build the same portfolio"
+            )
+        return portfolio
+
     def _moved(
         self,
         state: EMState,
         build: Callable[[Federation], CooperationModel | Portfolio],
-        move: Callable[[EM, EMState, Callable[[Federation], CooperationModel]], tuple[EM, EMState]],
+        move: Callable[[EM, EMState, Build], tuple[EM, EMState]],
     ) -> tuple[EM, EMState]:
         """Every track moved to the clients of another federation, by what moves one."""
         self.check(state)
+        check_kind("build", build, Callable, "write lambda federation: load_model(name, federation.num_clients)")  # type: ignore[arg-type]
         made: list[Portfolio] = []
 
-        def track(name: str) -> Callable[[Federation], CooperationModel]:
+        def track(name: str) -> Build:
             def one(federation: Federation) -> CooperationModel:
                 if not made:
-                    made.append(_check(build(federation)))
+                    made.append(self._like(build(federation)))
                 return made[0].tracks[name]
 
             return one
@@ -154,10 +175,19 @@ class Tracks(EM):
 def _check(portfolio: object) -> Portfolio:
     check_kind("portfolio", portfolio, Portfolio, "Portfolio(tracks, shown) makes one")
     assert isinstance(portfolio, Portfolio)
+    check_kind("tracks of the portfolio", portfolio.tracks, Mapping, "give models by name")
+    for model in portfolio.tracks.values():
+        check_kind("track of the portfolio", model, CooperationModel, "load_model(name, num_clients) makes one")
+    check_kind("rule of the portfolio", portfolio.rule, Rule, "e.g. Stack() or Single()")
     if LOCAL not in portfolio.tracks or portfolio.shown not in portfolio.tracks or portfolio.shown == LOCAL:
         raise InputError(
             f"the portfolio shows '{portfolio.shown}' of the tracks {', '.join(portfolio.tracks)}, expected one of them "
             f"that is not '{LOCAL}', and '{LOCAL}' among them"
+        )
+    if not isinstance(portfolio.tracks[LOCAL].mixing, Alone):
+        mixing = type(portfolio.tracks[LOCAL].mixing).__name__
+        raise InputError(
+            f"the track '{LOCAL}' mixes by {mixing}, expected training alone; deploy.alone(num_clients) is it"
         )
     return portfolio
 

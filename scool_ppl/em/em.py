@@ -107,7 +107,7 @@ class EM:
     a `driver` of its own, as a portfolio of several models does, is run by that.
     """
 
-    def __new__(cls, model: CooperationModel | OwnDriver, *args: Any, **options: Any) -> EM:
+    def __new__(cls, model: CooperationModel | OwnDriver | None = None, *args: Any, **options: Any) -> EM:
         return super().__new__(getattr(model, "driver", cls) if cls is EM else cls)
 
     def __init__(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from scool_ppl.base.codec import Row
 from scool_ppl.base.statistics import mean_of_worst, over_clients
-from scool_ppl.deploy.deployment import LOCAL, RULES, Stack, deploy
+from scool_ppl.deploy.deployment import LOCAL, RULES, Stack, deploy, rule_named
 from scool_ppl.deploy.gains import gains
 from scool_ppl.deploy.portfolio import Tracks
 from scool_ppl.em.em import EM
@@ -59,8 +59,8 @@ def deployments(em: EM, state: EMState, info: EMInfo) -> Iterator[tuple[str, Ens
         return
     options, own = em.candidates(state), em.portfolio.rule
     yield LOCAL, Ensemble((options[LOCAL],), everything)
-    for name, rule in RULES.items():
-        yield name, deploy(options, em.clients, own if type(own) is type(rule) else rule).ensemble
+    for name in RULES:
+        yield name, deploy(options, em.clients, rule_named(name, own)).ensemble
     if len(em.portfolio.tracks) == 2:
         return
     if isinstance(own, Stack) and own.unseen:

@@ -14,8 +14,11 @@ from scool_ppl.base.codec import Tensors, decode, encode
 from scool_ppl.base.files import read_regular, replacing
 from scool_ppl.em.state import Deployment
 from scool_ppl.errors import InputError
+from scool_ppl.train.questions import Ensemble, Predictor
 
 FOLDER, NETWORKS, CHOICE = "deployed", "networks.safetensors", "deployment.json"
+FILE = f"{FOLDER}/{CHOICE}"
+"""Where it is, a run has ended."""
 
 
 class _Shipped(NamedTuple):
@@ -29,7 +32,7 @@ class _Shipped(NamedTuple):
 def save(run: Path, deployment: Deployment) -> None:
     """Write RUN/deployed/: the candidates' networks, and deployment.json, which says who relies on which of them."""
     tensors: Tensors = {}
-    choice = encode(deployment, tensors, "")
+    choice = encode(_on_cpu(deployment), tensors, "")
     networks = safetensors.torch.save(tensors)
     folder = run / FOLDER
     folder.mkdir(exist_ok=True)
@@ -50,7 +53,7 @@ def load(run: Path) -> Deployment:
         if hashlib.sha256(networks).hexdigest() != shipped.sha256:
             raise InputError(f"{NETWORKS} does not have the SHA-256 that {CHOICE} promises")
         _check(shipped.deployment)
-    except (OSError, SafetensorError, ValueError, RecursionError, TypeError) as error:
+    except (OSError, SafetensorError, ValueError, RecursionError, TypeError, RuntimeError) as error:
         reason = " ".join((getattr(error, "strerror", None) or str(error)).split())
         raise InputError(
             f"cannot read what '{run}' deploys: {reason}; expected a run that has ended; finish it, for a `scool fit` by "
@@ -59,9 +62,25 @@ def load(run: Path) -> Deployment:
     return shipped.deployment
 
 
+def _on_cpu(deployment: Deployment) -> Deployment:
+    """The same for any machine, whatever device it was trained on."""
+
+    def moved(predictor: Predictor) -> Predictor:
+        mixture = predictor.mixture
+        own = None if mixture is None else (mixture[0].cpu(), mixture[1])
+        return Predictor({name: value.cpu() for name, value in predictor.networks.items()}, own)
+
+    predictors, weights, offsets = deployment.ensemble
+    offsets = None if offsets is None else offsets.cpu()
+    return deployment._replace(ensemble=Ensemble(tuple(map(moved, predictors)), weights.cpu(), offsets))
+
+
 def _check(deployment: Deployment) -> None:
     """What types cannot say."""
     weights, predictors = deployment.weights, deployment.ensemble.predictors
+    offsets = deployment.ensemble.offsets
+    if offsets is not None and (offsets.dim() != 2 or len(offsets) != len(weights)):
+        raise InputError(f"{CHOICE} has offsets of shape {tuple(offsets.shape)}, expected a row for each client")
     clients = {len(value) for predictor in predictors for value in predictor.networks.values()}
     if (
         weights.dim() != 2

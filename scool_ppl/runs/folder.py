@@ -117,7 +117,8 @@ class Run:
     def record(self, row: Row, graph: CooperationGraph) -> None:
         """Append a round; the graphs of rounds 1, 2, 5, 10, 20, 50, ... are kept, and the last."""
         with _going_on(self.path), (self.path / HISTORY).open("a") as file:
-            (self.path / SUMMARY).unlink(missing_ok=True)  # of a run that had ended with fewer rounds
+            for ended in (SUMMARY, deployed.FILE):  # of a run that had ended with fewer rounds
+                (self.path / ended).unlink(missing_ok=True)
             file.write(json.dumps(row) + "\n")
         self.remember(row["round"], graph)
 

@@ -8,7 +8,7 @@ from scool_ppl.base.codec import Row
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.runs.deployed import FOLDER
+from scool_ppl.runs.deployed import FILE
 from scool_ppl.runs.folder import SUMMARY, Run
 
 
@@ -39,7 +39,7 @@ def draw(run: Run) -> list[Path]:
         "weights.png": draw_weights_over_rounds(series, truth=truth),
         "history.png": draw_history(run.history, baseline=_baseline(summary, run.path / SUMMARY)),
     }
-    if (run.path / FOLDER).exists() and run.deployment.chosen:
+    if (run.path / FILE).exists() and run.deployment.chosen:
         deployment = run.deployment
         pictures["deployed.png"] = draw_deployment(deployment.weights, deployment.candidates, final.names, final.groups)
     for name, picture in pictures.items():

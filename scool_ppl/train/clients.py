@@ -222,7 +222,8 @@ class Clients:
         """Outputs (K, n, ...) of every client's network, mixture or ensemble on its own rows of a split, mask (K, n)."""
         index, mask = padded(self._members(split))
         found = [outputs for _, outputs in self._forward(*_networks_of(params)).outputs(params, index, mixture)]
-        return torch.cat(found, 1).cpu(), mask
+        empty = torch.zeros(self.num_clients, 0, *self._task.output_shape(self.inputs.shape[1:]))
+        return torch.cat([*found, *([] if found else [empty])], 1).cpu(), mask
 
     @torch.no_grad()
     def outputs(self, params: Params | Ensemble, inputs: Tensor) -> Tensor:

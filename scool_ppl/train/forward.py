@@ -54,12 +54,15 @@ class Forward:
         return outputs if offsets is None else outputs + _beside(offsets, outputs)
 
     def _combined(self, ensemble: Ensemble, inputs: Tensor) -> Tensor:
-        """Outputs that predict as sum_c w_ic p_c; predictors that nobody uses are not run."""
+        """Outputs that predict as sum_c w_ic p_c; predictors that nobody uses are not run, and what a client does not use
+        need not be finite.
+        """
         predicted: Tensor | float = 0.0
         for predictor, share in zip(ensemble.predictors, ensemble.weights.T, strict=True):
             if float(share.max()) > 0:
                 each = self.task.predictive(self._predicted(predictor, inputs, ensemble.offsets))
-                predicted = predicted + share.to(each).view(-1, *(1,) * (each.dim() - 1)) * each
+                weight = share.to(each).view(-1, *(1,) * (each.dim() - 1))
+                predicted = predicted + torch.where(weight > 0, weight * each, torch.zeros_like(each))
         return self.task.from_predictive(torch.as_tensor(predicted))
 
     def prediction_losses(self, question: PredictionLoss, rows: Tensor, targets: Tensor, mask: Tensor) -> Tensor:

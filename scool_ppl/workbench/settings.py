@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from scool_ppl.data.federation import Federation
-from scool_ppl.deploy.deployment import LOCAL, RULES
+from scool_ppl.deploy.deployment import LOCAL, RULES, rule_named
 from scool_ppl.deploy.portfolio import Portfolio, alone
 from scool_ppl.em.model import CooperationModel, Schedule
 from scool_ppl.errors import InputError, unknown
@@ -112,7 +112,7 @@ class Settings:
             model = Portfolio({LOCAL: alone(federation.num_clients), shown: model}, shown)
         if isinstance(model, CooperationModel):
             return self._inferred(model)
-        rule = model.rule if self.deploy is None else RULES[self.deploy]
+        rule = model.rule if self.deploy is None else rule_named(self.deploy, model.rule)
         return model.with_each(self._inferred)._replace(rule=rule)
 
     def _inferred(self, model: CooperationModel) -> CooperationModel:

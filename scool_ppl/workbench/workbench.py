@@ -17,7 +17,7 @@ from scool_ppl.deploy.gains import gains
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import Fit
 from scool_ppl.runs.folder import Run
-from scool_ppl.runs.rows import against_local, clients_csv, spread, total_seconds
+from scool_ppl.runs.rows import against_local, clients_csv, number, spread, total_seconds
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Evaluation
 from scool_ppl.train.questions import Params
@@ -122,7 +122,7 @@ class Workbench:
             }
         if alone is not None and local is not None:
             beyond = gains(self.clients, fit.deployment.ensemble, alone).harmed()
-            last |= {**against_local(fit.deployed.score, local.score), "harmed_beyond_noise": beyond}
+            last |= {**against_local(fit.deployed.score, local.score), "harmed_beyond_noise": number(beyond)}
         return {
             "federation": self.federation.spec,
             "seed": self.settings.seed,

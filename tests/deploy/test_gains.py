@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl.deploy import Gains, gains
+from scool_ppl.errors import InputError
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.questions import Ensemble, Params, Predictor
 from tests.helpers import tasks
@@ -127,3 +128,16 @@ def test_gains_are_in_the_score_of_the_task(name: str) -> None:
     assert found.gain.tolist() == pytest.approx(expected.tolist(), abs=1e-6)
     assert bool((found.gain != 0).any())
     assert bool((found.error > 0).any())
+
+
+def test_an_error_that_is_not_known_is_no_proof() -> None:
+    """A client with a single test image says nothing of what is beyond noise."""
+    assert Gains(torch.tensor([-1.0]), torch.tensor([torch.nan])).harmed() == 0
+    assert math.isnan(Gains(torch.tensor([torch.nan]), torch.tensor([torch.nan])).harmed())
+
+
+def test_an_unknown_split_is_refused() -> None:
+    whose = clients(2)
+    networks = whose.init(0)
+    with pytest.raises(InputError, match="unknown split 'tset'"):
+        gains(whose, Ensemble((Predictor(networks),), torch.ones(2, 1)), networks, "tset")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Callable
 from functools import cache, partial
@@ -261,7 +262,8 @@ def test_where_a_track_is_local_training_nobody_need_be_harmed() -> None:
 
 
 def joined(name: str, em: EM, state: EMState) -> tuple[EM, EMState]:
-    return em.join(state, NEWCOMER, built_for(name), "mean")
+    """A newcomer starts at the mean of the others, but in the local track: what is there it has trained alone."""
+    return em.join(state, NEWCOMER, built_for(name), "warm-up" if name == "local" else "mean")
 
 
 def left(name: str, em: EM, state: EMState) -> tuple[EM, EMState]:
@@ -281,6 +283,18 @@ def test_every_track_is_moved_as_it_is_on_its_own(move: Callable[[str, EM, EMSta
     after = ran(em, 1, state)
     assert all(each.round == 3 for each in (after, *after.beside.values()))
     assert len(em.deploy(after).weights) == em.clients.num_clients
+
+
+def test_the_portfolio_of_other_clients_has_the_same_tracks() -> None:
+    em, state = driver("hedge"), hedged(2)
+    other = Portfolio({"local": alone(6), "shown": alone(6)}, "shown")
+    refuses(lambda: em.join(state, NEWCOMER, lambda _: other), "`build` made the tracks local, shown and shows shown")
+    refuses(lambda: em.leave(state, [NAMES[2]], None), "build is None, expected a Callable")  # type: ignore[arg-type]
+
+
+def test_an_em_can_be_copied() -> None:
+    em = driver("hedge")
+    assert type(copy.copy(em)) is Tracks
 
 
 def test_a_join_and_a_leave_of_the_same_client_change_nothing() -> None:
@@ -316,7 +330,13 @@ def test_who_leaves_a_portfolio_needs_another_one() -> None:
         ({"shown": "local"}, "the portfolio shows 'local' of the tracks local, mean, shown, expected one"),
         ({"shown": "blocks"}, "shows 'blocks' of the tracks local, mean, shown, expected one of them"),
         ({"tracks": {"shown": alone(5)}}, "of the tracks shown, expected one of them that is not 'local', and 'local'"),
-        ({"tracks": {"local": alone(5), "shown": 3}}, "model is 3, expected a CooperationModel"),
+        ({"tracks": {"local": alone(5), "shown": 3}}, "track of the portfolio is 3, expected a CooperationModel"),
+        ({"tracks": None}, "tracks of the portfolio is None, expected a Mapping"),
+        ({"rule": "stack"}, "rule of the portfolio is 'stack', expected a Rule"),
+        (
+            {"tracks": {"local": load_model("fedavg", 5), "shown": alone(5)}},
+            "the track 'local' mixes by MixModels, expected training alone",
+        ),
         ({"tracks": {"local": alone(4), "shown": alone(5)}}, "the model is for 4 clients, the federation has 5"),
     ],
 )

@@ -124,6 +124,7 @@ def test_a_file_of_yours_may_be_called_local(federation: Federation, tmp_path: P
 def test_a_portfolio_keeps_its_tracks_and_its_rule_where_none_was_asked_for(federation: Federation) -> None:
     own = Settings().model("hedge", federation, reliance=7.0)
     assert (list(own.tracks), own.shown, own.rule) == (["local", "blocks", "everybody"], "blocks", Stack(7.0))
+    assert Settings(deploy="stack").model("hedge", federation, reliance=7.0).rule == Stack(7.0), "it stacks already"
     other = Settings(deploy="single").model("hedge", federation)
     assert (list(other.tracks), other.shown, other.rule) == (["local", "blocks", "everybody"], "blocks", Single())
 
