@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -72,3 +77,29 @@ def test_jobs_are_at_least_one(tmp_path):
     with pytest.raises(InputError, match="jobs is 0"):
         reproduce(tiny(), Store(tmp_path / "s.json"), jobs=0, progress=False)
     assert not list(tmp_path.iterdir())
+
+
+def test_processes_end_when_the_one_that_started_them_is_killed():
+    """They would hold their memory and wait for work for ever."""
+    program = (
+        "import os, time\n"
+        "from scool_ppl.reproduce.grid import _processes\n"
+        "if __name__ == '__main__':\n"
+        "    with _processes(2) as pool:\n"
+        "        print(pool.submit(os.getpid).result(), flush=True)\n"
+        "        time.sleep(60)\n"
+    )
+    path = ["-c", program]
+    with subprocess.Popen([sys.executable, *path], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        os.kill(worker, 0)
+        parent.kill()
+    for _ in range(100):
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    os.kill(worker, signal.SIGKILL)
+    pytest.fail("the process is still there 10 s later")
