@@ -22,7 +22,7 @@ def build(
     alpha: float = 1e-3,
     doubt: float = 3e-7,
     errors: float = 2.0,
-    searches: int = 5,
+    searches: int = 3,
     clip: float | None = None,
 ) -> CooperationModel:
     """`alpha`: log alpha nats of evidence are wanted for each block, `doubt`: log doubt against each client who is not

@@ -21,24 +21,25 @@ from scool_ppl.look.evidence import Evidence
 Sites = dict[str, Tensor]
 """A configuration: labels (K,) of one-hot sites, values 0 and 1 of Bernoulli sites, by name."""
 
-_AT_ONCE = 2**18  # pairs of clients in one evaluation of several configurations
+_AT_ONCE = 2**21  # pairs of clients in one evaluation of several configurations
+_TOGETHER = 64  # changes that are tried together
 
 
 @dataclass(frozen=True)
 class ModeSearch:
     """q is a point mass at one configuration of the discrete sites; its bound is the log joint there, log p(z, Y, D).
 
-    Any program of one-hot and Bernoulli sites will do, linear or not. The bound climbs by the best of all small changes:
-    one client to another label or to an empty one, two labels made one, one Bernoulli variable turned over. All of them
-    are scored by one run of the program, vectorised over configurations. It ends where no change raises the bound, or after
-    `moves` changes.
+    Any program of one-hot and Bernoulli sites will do, linear or not. The bound climbs by small changes: one client to
+    another label or to an empty one, two labels made one, one Bernoulli variable turned over, or that of a client who
+    changes its label. All of them are scored by one run of the program, vectorised over configurations; the best one is
+    made, or as many of the best ones together as raise the bound further. It ends where no change raises the bound, or after `moves` such steps.
 
     It starts at the last round's configuration; in the first round at the prior's `starts`, the `searches` best of which
     are climbed from, and the highest bound wins.
     """
 
     moves: int = 1000
-    searches: int = 5
+    searches: int = 3
 
     def __post_init__(self) -> None:
         if not whole(self.moves, self.searches):
@@ -83,9 +84,7 @@ class _Climb:
     def values(self, sites: Sites) -> Values:
         """The configuration as the program's values."""
         return {
-            name: torch.nn.functional.one_hot(value, self.sizes[name]).double()
-            if name in self.sizes
-            else value.double()
+            name: (value[..., None] == torch.arange(self.sizes[name])).double() if name in self.sizes else value.double()
             for name, value in sites.items()
         }
 
@@ -94,11 +93,11 @@ class _Climb:
         if not sites:
             return log_joint(self.joint, {}, self.evidence)[0].detach()[None]
 
-        def one(values: Values) -> Tensor:
-            return log_joint(self.joint, values, self.evidence)[0]
+        def one(sites: Sites) -> Tensor:
+            return log_joint(self.joint, self.values(sites), self.evidence)[0]
 
         with torch.no_grad():
-            return torch.vmap(one, chunk_size=self.at_once)(self.values(sites))
+            return torch.vmap(one, chunk_size=self.at_once)(sites)
 
     def starts(self, q: Values, generator: torch.Generator) -> Sites:
         """Configurations to begin with, (B, ...): the last round's, else the prior's, else one at random."""
@@ -138,11 +137,14 @@ class _Climb:
                 for name, value in sites.items()
             }
             scores = self.score(tried)
-            best = int(scores.argmax())
-            if not float(scores[best]) > bounds[-1] + 1e-9 * (1 + abs(bounds[-1])):
+            better = scores > bounds[-1] + 1e-9 * (1 + abs(bounds[-1]))
+            if not bool(better.any()):
                 break
-            sites = {name: value[best] for name, value in tried.items()}
-            bounds.append(float(scores[best]))
+            best = scores.argsort(descending=True, stable=True)[: min(int(better.sum()), _TOGETHER)].tolist()
+            steps = _together(sites, [{name: value[place] for name, value in tried.items()} for place in best])
+            reached = self.score(steps)
+            sites = {name: value[int(reached.argmax())] for name, value in steps.items()}
+            bounds.append(float(reached.max()))
         return sites, bounds
 
     def changes(self, sites: Sites) -> Iterator[Sites]:
@@ -155,7 +157,13 @@ class _Climb:
                 turned[(torch.arange(len(places)), *places.T)] = 1 - value[tuple(places.T)]
                 yield {name: turned}
             elif value.dim() == 1:
-                yield from ({name: table} for table in (_relabelled(value, free, self.sizes[name]), _joined(value)))
+                table, client = _relabelled(value, free, self.sizes[name])
+                yield from ({name: table}, {name: _joined(value)})
+                for other, variable in sites.items():
+                    if other not in self.sizes and variable.shape == value.shape:
+                        turned = variable.expand_as(table).clone()
+                        turned[torch.arange(len(client)), client] = 1 - variable[client]
+                        yield {name: table, other: turned}
 
     def _free(self, name: str, value: Tensor) -> Tensor:
         """Which variables count: not those that are masked."""
@@ -178,19 +186,32 @@ class _Climb:
         return Posterior(q, {**moments, "Y": graph}, (*bounds, float(total)))
 
 
+def _together(sites: Sites, changed: list[Sites]) -> Sites:
+    """(B, ...): the first change, the first two that concern different variables, the first three, and so on."""
+    here, steps = dict(sites), []
+    touched = {name: torch.zeros_like(value, dtype=torch.bool) for name, value in sites.items()}
+    for other in changed:
+        places = {name: value != sites[name] for name, value in other.items()}
+        if not any(bool((places[name] & touched[name]).any()) for name in sites):
+            here = {name: torch.where(places[name], other[name], value) for name, value in here.items()}
+            touched = {name: touched[name] | places[name] for name in sites}
+            steps.append(here)
+    return {name: torch.stack([step[name] for step in steps]) for name in sites}
+
+
 def _count(change: Sites) -> int:
     return len(next(iter(change.values())))
 
 
-def _relabelled(labels: Tensor, free: Tensor, most: int) -> Tensor:
-    """(B, K): every client who counts under every other label in use, and under an empty one."""
+def _relabelled(labels: Tensor, free: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """(B, K): every client who counts under every other label in use, and under an empty one; and which client, (B,)."""
     used = labels.unique()
     empty = [label for label in range(most) if label not in used.tolist()][:1]
     options = torch.tensor([*used.tolist(), *empty])
     client, option = (free[:, None] & (labels[:, None] != options)).nonzero().T
     table = labels.expand(len(client), -1).clone()
     table[torch.arange(len(client)), client] = options[option]
-    return table
+    return table, client
 
 
 def _joined(labels: Tensor) -> Tensor:

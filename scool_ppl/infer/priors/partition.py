@@ -73,6 +73,8 @@ class Partition(GraphPrior):
 
 
 def cuts(most: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, 16, 24, ... up to `most`: numbers of blocks to begin with."""
-    powers = [base * 2**power for power in range(most.bit_length()) for base in (1, 3)]
-    return sorted({count for count in (1, *powers) if count < most} | {most})
+    """1, 2, 3, ... 12, and from there on each a quarter more, up to `most`: numbers of blocks to begin with."""
+    counts = [1]
+    while counts[-1] < most:
+        counts.append(min(most, counts[-1] + max(1, counts[-1] // 4 if counts[-1] >= 12 else 1)))
+    return counts
