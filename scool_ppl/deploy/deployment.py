@@ -30,7 +30,7 @@ SURE = -100.0
 
 @runtime_checkable
 class Rule(Protocol):
-    """How candidates are combined: weights (K, C) from log p (K, C, n) of held-out labels, with mask (K, n)."""
+    """How candidates are combined: weights (K, C) from log p (K, C, n, T) of held-out labels, with mask (K, n)."""
 
     @property
     def unseen(self) -> bool:
@@ -43,7 +43,7 @@ class Rule(Protocol):
 @dataclass(frozen=True)
 class Stack:
     """Hierarchical stacking: predictions sum_c E[w_ic] p_c(y | x), see `stack`; alpha: images' worth of what the others
-    rely on.
+    rely on. Of sequences every position is predicted by the mixture, so every position counts as an image.
     """
 
     alpha: float = 20.0
@@ -54,12 +54,14 @@ class Stack:
             raise InputError(f"Stack has alpha={self.alpha}, expected a number of at least 1")
 
     def __call__(self, log_p: Tensor, mask: Tensor, local: int) -> Tensor:
-        return stack(log_p, mask, self.alpha).weights
+        return stack(log_p.flatten(2), mask.repeat_interleave(log_p.shape[3], 1), self.alpha).weights
 
 
 @dataclass(frozen=True)
 class Single:
-    """One network for each client: the best by a paired test on held-out images, else the local one; see `single`."""
+    """One network for each client: the best if it is better by so many standard errors on held-out images, else the local
+    one; see `single`.
+    """
 
     errors: float = 1.0
     unseen: bool = False
@@ -69,7 +71,7 @@ class Single:
             raise InputError(f"Single has errors={self.errors}, expected a number of standard errors from 0 up")
 
     def __call__(self, log_p: Tensor, mask: Tensor, local: int) -> Tensor:
-        chosen = single(log_p, mask, local, self.errors)
+        chosen = single(log_p.mean(3), mask, local, self.errors)
         return torch.nn.functional.one_hot(chosen, log_p.shape[1]).double()
 
 
@@ -105,8 +107,8 @@ def candidates(em: EM, state: EMState, name: str = "mixed") -> dict[str, Predict
 def deploy(options: Mapping[str, Predictor], clients: AnyClients, rule: Rule) -> Deployment:
     """Each client's combination of its candidates, by a rule, on its validation images.
 
-    "local" must be among the candidates. Who has no held-out images follows the others. A network that gives no finite
-    loss, or has no finite parameters, is no candidate for its client.
+    "local" must be among the candidates. Who has no held-out images follows the others; if nobody has any, everybody takes
+    the local network. A network that gives no finite loss, or has no finite parameters, is no candidate for its client.
     """
     if LOCAL not in options:
         raise InputError(
@@ -117,13 +119,17 @@ def deploy(options: Mapping[str, Predictor], clients: AnyClients, rule: Rule) ->
     asked = {name: PredictionLoss(predictor, "validation", offsets) for name, predictor in options.items()}
     losses = clients.answer(asked, seed=0, round=0)
     log_p = -torch.stack([losses[name] for name in options], 1).double()
-    mask = ~log_p.isnan().any(1)
-    sound = ~(log_p == -torch.inf).any(2) & torch.stack([_finite(predictor) for predictor in options.values()], 1)
+    mask = ~log_p.isnan().any(3).any(1)
+    sound = ~(log_p == -torch.inf).any(3).any(2) & torch.stack(
+        [_finite(predictor) for predictor in options.values()], 1
+    )
     local = list(options).index(LOCAL)
-    weights = rule(log_p.nan_to_num(0.0, neginf=SURE).clamp(min=SURE), mask, local) * sound
-    total = weights.sum(1, keepdim=True)
-    alone = torch.nn.functional.one_hot(torch.full((len(weights),), local), len(options)).double()
-    weights = torch.where(total > 0, weights / total.clamp(min=TINY), alone)
+    alone = torch.nn.functional.one_hot(torch.full((len(mask),), local), len(options)).double()
+    weights = alone
+    if bool(mask.any()):
+        chosen = rule(log_p.nan_to_num(0.0, neginf=SURE).clamp(min=SURE), mask, local) * sound
+        total = chosen.sum(1, keepdim=True)
+        weights = torch.where(total > 0, chosen / total.clamp(min=TINY), alone)
     return Deployment(tuple(options), Ensemble(tuple(options.values()), weights, offsets))
 
 

@@ -107,9 +107,12 @@ class Tracks(EM):
             found |= candidates(em, states[name], name)
         return found
 
-    def deploy(self, state: EMState, rule: Rule | None = None) -> Deployment:
+    def deploy(self, state: EMState, rule: object = None) -> Deployment:
         """What each client ships, by the portfolio's rule or another."""
-        return deploy(self.candidates(state), self.clients, rule or self.portfolio.rule)
+        rule = self.portfolio.rule if rule is None else rule
+        check_kind("rule", rule, Rule, "e.g. Stack() or Single()")
+        assert isinstance(rule, Rule)
+        return deploy(self.candidates(state), self.clients, rule)
 
     def join(
         self,
@@ -184,6 +187,9 @@ def _check(portfolio: object) -> Portfolio:
             f"the portfolio shows '{portfolio.shown}' of the tracks {', '.join(portfolio.tracks)}, expected one of them "
             f"that is not '{LOCAL}', and '{LOCAL}' among them"
         )
+    for name in portfolio.tracks:
+        if not isinstance(name, str) or "," in name:
+            raise InputError(f"the portfolio has a track {name!r}, expected a name without a comma; rename it")
     if not isinstance(portfolio.tracks[LOCAL].mixing, Alone):
         mixing = type(portfolio.tracks[LOCAL].mixing).__name__
         raise InputError(

@@ -317,8 +317,13 @@ class EM:
         """The mixed networks of the clients, or their mixtures of predictions, on a split."""
         return self.clients.evaluate(state.params, split, self.mixture(state))
 
-    def deploy(self, state: EMState) -> Deployment:
-        """What each client ships: here its network, or mixture of predictions; a portfolio chooses among several."""
+    def deploy(self, state: EMState, rule: object = None) -> Deployment:
+        """What each client ships: here its network, or mixture of predictions; a portfolio chooses by a rule."""
+        if rule is not None:
+            raise InputError(
+                "a rule of deployment was given, this model has nothing to choose from; make a deploy.Portfolio of it and "
+                "deploy.alone(num_clients)"
+            )
         everything = torch.ones(self.clients.num_clients, 1)
         return Deployment(("mixed",), Ensemble((Predictor(state.params, self.mixture(state)),), everything))
 

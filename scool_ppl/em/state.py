@@ -97,6 +97,8 @@ class Fit(NamedTuple):
     """What each client ships."""
     deployed: Evaluation
     """That on the clients' test data; where there was nothing to choose from, the mixed networks."""
+    deploying: float
+    """Seconds that it took to find what each client ships."""
 
 
 def check_state(state: EMState, prior: Params, num_clients: int, needs_initial: bool = False) -> None:

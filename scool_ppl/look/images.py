@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,10 +27,11 @@ class BlockMixture(Likelihood):
     """log P(D | Y) = sum_i log P(D_i | those whom i hears), image by image, of the networks that nobody has mixed.
 
         P(D_i | Y_i) = prod_n mean_{j: Y_ij = 1} p(y_n | x_n, theta_j)     each of those heard equally likely
-        P(D_i | Y_i = 0) = exp(-n_i (h_i + errors s_i))                    alone: its own network on images held out for it
+        P(D_i | Y_i = 0) = exp(-n_i min(h_i + errors s_i, chance - errors e_i))     alone, or knowing nothing
 
     h_i: loss of client i's network on its own validation images, shrunk to the clients' mean by the share of the variance
-    that is between clients; s_i: standard error of the difference of the two sides. Every image of i is held out for
+    that is between clients; s_i: standard error of the difference of the two sides; e_i: that of what a block says, so that
+    a block which says no more than chance explains nothing. Every image of i is held out for
     every other network, so both sides are held-out losses in nats: there is no reference, temperature or n_eff. A sum of
     networks inside a product of images is sharper than a mean of pairwise losses. Networks are calibrated first, see
     `train.ImageLoss`; of a sequence each position has a mixture of its own, and the sequence counts as one image.
@@ -51,7 +53,12 @@ class BlockMixture(Likelihood):
     def __call__(self, evidence: Evidence) -> Callable[[Tensor], Tensor]:
         if evidence.peers.is_table:
             raise InputError("BlockMixture compares all clients, the peers are a table of some; use peers=All()")
-        images = explained(self._losses(evidence), self._own(evidence), self.errors)
+        if bool(self._own(evidence).isnan().all()):
+            raise InputError(
+                "no client has validation images, BlockMixture compares a block with what each client does alone on such; "
+                "give the federation validation=0.2"
+            )
+        images = explained(self._losses(evidence), self._own(evidence), float(evidence.chance), self.errors)
         return lambda graph: images.log_likelihood(graph).where(evidence.present, 0).sum()
 
     def to_remember(self, evidence: Evidence, log_lik: Tensor | Callable[[Tensor], Tensor]) -> Memory:
@@ -101,8 +108,11 @@ class Explained(NamedTuple):
         return share * explained + (1 - share) * self.alone
 
 
-def explained(losses: Tensor, own: Tensor, errors: float = 2.0) -> Explained:
-    """From losses (K, K, n, T) of senders' networks on receivers' images and own held-out ones (K, v, T); nan is none."""
+def explained(losses: Tensor, own: Tensor, chance: float = math.inf, errors: float = 2.0) -> Explained:
+    """From losses (K, K, n, T) of senders' networks on receivers' images and own held-out ones (K, v, T); nan is none.
+
+    chance: the loss of knowing nothing.
+    """
     losses, own = losses.double(), own.double()
     known = ~losses.isnan()
     there = known.any(1)
@@ -112,7 +122,8 @@ def explained(losses: Tensor, own: Tensor, errors: float = 2.0) -> Explained:
     size = counts.sum((1, 2))
     mean, error = _own_loss(own)
     spread = _spread(density, losses, counts) / size.clamp(min=1)
-    alone = -size * (mean + errors * (spread + error.square()).sqrt())
+    nothing = chance - errors * spread.sqrt()
+    alone = -size * torch.minimum(mean + errors * (spread + error.square()).sqrt(), nothing)
     return Explained(density, counts, alone, unit)
 
 
@@ -123,6 +134,8 @@ def _own_loss(own: Tensor) -> tuple[Tensor, Tensor]:
     n, losses = there.sum(1).double(), losses.nan_to_num(0)
     pooled = losses.sum() / n.sum().clamp(min=1)
     mean = torch.where(n > 0, losses.sum(1) / n.clamp(min=1), pooled)
+    if int(n.max()) < 2:  # nobody says how its losses spread: as all clients' do
+        mean = pooled.expand_as(mean)
     within = ((losses - mean[:, None]).square() * there).sum() / (n - 1).clamp(min=0).sum().clamp(min=1)
     seen = mean[n > 0]
     between = seen.var() - within / n[n > 0].mean() if len(seen) > 1 else torch.zeros(())

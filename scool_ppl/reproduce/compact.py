@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -25,14 +25,18 @@ from scool_ppl.train.questions import Ensemble, Params, Predictor
 
 def compact(em: EM, rounds: int) -> Row:
     """Fit without looking at test data on the way; at the end measure every deployment, see `deployments`."""
-    state, seconds, received, first = em.init(), Counter[str](), 0.0, None
+    state, seconds, received, first = em.init(), dict[str, float](), 0.0, None
     for _ in range(rounds):
         state, info = em.step(state)
-        seconds.update(info.seconds)
+        seconds = {verb: seconds.get(verb, 0.0) + spent for verb, spent in info.seconds.items()}
         received = float(info.bytes_received.mean())
         first = em.graph(state).score(em.clients.federation.truth)._asdict() if first is None else first
     graph = em.graph(state)
     alone = _alone(em, state)
+    if isinstance(em, Tracks):
+        began = time.perf_counter()
+        em.deploy(state)
+        seconds["deploy"] = time.perf_counter() - began
     return {
         "test": {kind: measured(em, deployed, alone) for kind, deployed in deployments(em, state, info)},
         "graph": _rounded(graph.score(em.clients.federation.truth)._asdict()),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 
 Deployed = Literal["chosen", "mixed", "trained", "local", "stack", "single", "unseen as likely"]
+BY_CLIENT = ("chosen", "mixed", "trained")
+"""What cells that are not compact keep, by client."""
 Accuracy = Literal["accuracy", "task_accuracy"]
 SCALES = ("smoke", "small", "paper")
 
@@ -102,8 +106,9 @@ class Cell(NamedTuple):
         if settings["deploy"] is None:
             del settings["deploy"]  # of cells stored before there was a choice
         if self.compact:
-            usual = Settings()
-            settings = {name: value for name, value in settings.items() if value != getattr(usual, name)}
+            usual = {name: getattr(Settings(), name) for name in settings}
+            settings = {name: value for name, value in settings.items() if value != usual[name]}
+            settings["else"] = hashlib.sha256(json.dumps(usual).encode()).hexdigest()[:12]
         request = {"federation": self.column.federation, "model": self.model, "hyperparameters": self.hyperparameters}
         flags = {"predictions": self.predictions, "compact": self.compact, "shuffled": self.column.shuffled}
         more: Row = {name: True for name, flag in flags.items() if flag}
@@ -171,6 +176,11 @@ class Experiment:
                 if name not in known:
                     raise unknown(f"{kind} in experiment '{self.title}':", name, known)
         for method in self.methods:
+            if not self.compact and method.deployed not in BY_CLIENT:
+                raise InputError(
+                    f"'{method.label}' in experiment '{self.title}' deploys '{method.deployed}', which only compact cells "
+                    f"keep; expected one of {', '.join(BY_CLIENT)}, or compact=True"
+                )
             if self.compact and (method.deployed == "chosen" or len(method.candidates) > 1):
                 raise InputError(
                     f"'{method.label}' in experiment '{self.title}' chooses by validation data, which compact cells do not "

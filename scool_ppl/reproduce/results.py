@@ -14,7 +14,7 @@ from torch import Tensor
 from scool_ppl.base.codec import Row
 from scool_ppl.base.statistics import mean_of_worst, over_clients
 from scool_ppl.errors import RunError
-from scool_ppl.reproduce.experiment import Cell, Column, Deployed, Experiment, Method
+from scool_ppl.reproduce.experiment import BY_CLIENT, Cell, Column, Deployed, Experiment, Method
 from scool_ppl.reproduce.store import Store
 from scool_ppl.runs.rows import against_local
 
@@ -102,7 +102,7 @@ class Results:
         if compact:
             numbers: Row = record["test"].get(method.deployed, {})
             return numbers.get(measure)
-        if measure in ("beyond", "worst_gain") or method.deployed not in _BY_CLIENT:
+        if measure in ("beyond", "worst_gain") or method.deployed not in BY_CLIENT:
             return None
         summary, name = _SUMMARIES.get(measure, _mean), _OTHERS.get(measure)
         return summary(self._deployed(method, record, "test", name or self.experiment.accuracy))
@@ -120,8 +120,9 @@ class Results:
         for other in filter(lambda other: other.runs_in(column), self.experiment.methods):
             for kind in sorted({kind for record in self.records(column, other) for kind in record["test"]}):
                 theirs = self.values(column, self._as_is(column, other, kind), "accuracy") or []
-                differences = [their - mine for their, mine in zip(theirs, own, strict=False)]
-                found.setdefault(f"{other.label}, {kind}", fmean(differences))
+                differences = [float(their) - float(mine) for their, mine in zip(theirs, own, strict=False)]
+                if differences:
+                    found.setdefault(f"{other.label}, {kind}", fmean(differences))
         label = max(found, key=lambda label: found[label])
         return label, found[label]
 
@@ -137,7 +138,8 @@ class Results:
         if measure == "improved":
             return [float((own > other).double().mean()) for own, other in pairs]
         name = {"gain": "gain_over_local", "harmed": "harmed"}[measure]
-        return [against_local(own, other)[name] for own, other in pairs]
+        found = [against_local(own, other)[name] for own, other in pairs]
+        return None if None in found else cast(list[float], found)
 
     def _deployed(self, method: Method, record: Row, split: str, name: str) -> Tensor:
         """(K,) of a split for the networks that count."""
@@ -158,8 +160,6 @@ def _mean(values: Tensor) -> float:
     return over_clients(values).mean
 
 
-_BY_CLIENT = ("chosen", "mixed", "trained")
-"""What cells that are not compact keep by client."""
 _OTHERS = {"loss": "loss", "perplexity": "loss", "task": "task_accuracy"}
 _SUMMARIES: dict[str, Callable[[Tensor], float]] = {
     "std": lambda values: over_clients(values).std,

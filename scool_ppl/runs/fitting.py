@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 
 from scool_ppl.base.arguments import check_kind, check_whole
@@ -48,11 +49,13 @@ def fit(
                 journal.record(row, graph, state, trained, last=state.round == total)
                 for callback in callbacks:
                     callback(state, info, row)
+        began = time.perf_counter()
         deployment = em.deploy(state)
+        deploying = time.perf_counter() - began
         deployed = deployment.evaluate(em.clients) if deployment.chosen else mixed
         if journal.run is not None:
             journal.run.deploy(deployment)
-    return Fit(graph, journal.history, state, mixed, trained, deployment, deployed)
+    return Fit(graph, journal.history, state, mixed, trained, deployment, deployed, deploying)
 
 
 def resume(em: EM, run: str | os.PathLike[str] | Run) -> EMState:

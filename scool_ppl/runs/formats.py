@@ -10,9 +10,9 @@ from scool_ppl.base.codec import Tensors, decode
 from scool_ppl.errors import InputError
 from scool_ppl.runs.identity import TOLD
 
-FORMAT = 2
-"""1: memory without axes, theta^0 in every state as `start`, parts of the model described in one text each, and
-evaluations with `accuracy`.
+FORMAT = 3
+"""2: MixUpdates did not weigh by samples. 1: memory without axes, theta^0 in every state as `start`, parts of the model
+described in one text each, and evaluations with `accuracy`.
 """
 
 _EVALUATION = {"accuracy": "score", "task_accuracy": "task_score"}
@@ -22,6 +22,8 @@ def upgraded(data: Any, tensors: Tensors, written: int) -> Any:
     """The data of a checkpoint as the present version would have written them."""
     if written == FORMAT or not isinstance(data, dict):
         return data
+    if written == 2:
+        return {**data, "facts": _weighed(data.get("facts"))}
     state, facts = data.get("state"), data.get("facts")
     if not isinstance(state, dict) or not isinstance(facts, dict) or not isinstance(state.get("memory"), dict):
         raise InputError("it has no state, memory and facts, which a checkpoint of format 1 has")
@@ -39,6 +41,18 @@ def upgraded(data: Any, tensors: Tensors, written: int) -> Any:
     if isinstance(trained, dict):
         trained = {_EVALUATION.get(name, name): value for name, value in trained.items()}
     return {**data, "state": state, "facts": told, "trained": trained, "partial": True}
+
+
+def _weighed(facts: Any) -> Any:
+    """Updates counted alike."""
+    mixing = facts.get("mixing") if isinstance(facts, dict) else None
+    if (
+        not isinstance(mixing, list)
+        or "MixUpdates" not in mixing
+        or any(str(own).startswith("samples=") for own in mixing)
+    ):
+        return facts
+    return {**facts, "mixing": [*mixing, "samples=None"]}
 
 
 def _remembered(name: str, value: Any, clients: int, tensors: Tensors) -> tuple[str, Any]:

@@ -281,7 +281,7 @@ class Clients:
         forward, peers, probe = self._forward(question.networks), question.peers, self.probe(seed, 0, question.split)
         if not probe.mask.shape[1]:
             return torch.full((*peers.mask.shape, 0, 1), torch.nan)
-        temperature = torch.ones(self.num_clients)
+        temperature = torch.ones(self.num_clients, device=self.device)
         if question.calibrated:
             temperature = forward.temperatures(question.networks, self.probe(seed, 0, "validation"))
         losses = forward.image_losses(question.networks, peers.senders, probe, temperature)

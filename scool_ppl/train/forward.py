@@ -66,14 +66,14 @@ class Forward:
         return self.task.from_predictive(torch.as_tensor(predicted))
 
     def prediction_losses(self, question: PredictionLoss, rows: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        """Losses (K, n) of what each client predicts with on its own rows, see `questions.PredictionLoss`."""
+        """Losses (K, n, T) of what each client predicts with on its own rows, see `questions.PredictionLoss`."""
         targets, losses = targets.to(self.inputs.device), []
         for columns in self.chunks(rows.shape[1], len(rows)):
             inputs = self.inputs[rows[:, columns].to(self.inputs.device)]
             outputs = self._predicted(question.predictor, inputs, question.offsets)
-            losses.append(self.task.losses(outputs, targets[:, columns]))
-        found = torch.cat(losses, 1) if losses else torch.zeros(mask.shape)
-        return _told(found).masked_fill(~mask.to(found.device), torch.nan)
+            losses.append(self.task.position_losses(outputs, targets[:, columns]))
+        found = torch.cat(losses, 1) if losses else torch.zeros(*mask.shape, 1)
+        return _told(found).masked_fill(~mask.to(found.device)[..., None], torch.nan)
 
     def own_loss(self, networks: Params, probe: Probe) -> Tensor:
         """Mean loss (P,) of networks (P, ...), each on its own row of a probe; differentiable in the parameters."""
@@ -134,15 +134,14 @@ class Forward:
 
     def temperatures(self, networks: Params, probe: Probe) -> Tensor:
         """T_i >= 1 of each network from its own row of a probe, (K,), see `questions.ImageLoss`; 1 without images."""
-        if not probe.mask.shape[1]:
-            return torch.ones(len(probe.mask))
-        options = torch.logspace(0, 4, 33, base=2.0, dtype=next(iter(networks.values())).dtype)
-        losses = [
-            self._own_image_losses(networks, probe, option.expand(len(probe.mask))).mean(-1).nansum(1)
-            for option in options.to(self.inputs.device)
-        ]
-        surprise = options.log().square() / 2
-        return options.to(self.inputs.device)[(torch.stack(losses, 1) + surprise.to(losses[0])).argmin(1)]
+        index, targets, mask = (field.to(self.inputs.device) for field in probe)
+        options = torch.logspace(0, 4, 33, base=2.0, dtype=next(iter(networks.values())).dtype).to(self.inputs.device)
+        surprise = (options.log().square() / 2).expand(len(mask), -1)
+        for columns, outputs in self.outputs(networks, index, None):
+            there, told = mask[:, columns], targets[:, columns]
+            losses = [self.task.losses(self._tempered(outputs, t.expand(len(mask))), told) for t in options]
+            surprise = surprise + torch.stack([_told(each).where(there, 0).sum(1) for each in losses], 1)
+        return options[surprise.argmin(1)]
 
     def _tempered(self, outputs: Tensor, temperature: Tensor) -> Tensor:
         return self.task.tempered(outputs, temperature.to(outputs).view(-1, *(1,) * (outputs.dim() - 1)))

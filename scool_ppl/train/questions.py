@@ -98,7 +98,8 @@ class ImageLoss(NamedTuple):
 
 
 class PredictionLoss(NamedTuple):
-    """-log p of each client's own images by what it predicts with, (K, n), all images of a split; nan where there is none.
+    """-log p of each client's own images by what it predicts with, (K, n, T), all images of a split at all positions (T = 1
+    but for sequences); nan where there is none.
 
     offsets: (K, width) added to the outputs, None for none.
     """

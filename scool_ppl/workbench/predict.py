@@ -56,7 +56,7 @@ def predict(
     inputs: an .npz file with an array `inputs`, as the federation's own inputs are; None for each client's test images.
     """
     run = Run.open(path)
-    request, deployment = Request.read(run), run.deployment
+    request, deployment = Request.read(run, device="cpu"), run.deployment
     settings = replace(request.settings, executor="loop")
     federation = load_federation(request.federation, seed=settings.seed, data_root=data_root, download=download)
     for name in clients:

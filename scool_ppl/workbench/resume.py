@@ -30,10 +30,12 @@ class Request:
     versions: dict[str, str]
 
     @classmethod
-    def read(cls, run: Run) -> Request:
-        """Of a run that `scool fit` began."""
+    def read(cls, run: Run, device: str | None = None) -> Request:
+        """Of a run that `scool fit` began; `device` in place of the one that it was trained on."""
         known = {field.name for field in fields(cls)}
         asked = {name: value for name, value in run.settings.items() if name in known}
+        if device is not None and isinstance(asked.get("settings"), dict):
+            asked["settings"] = {**asked["settings"], "device": device}
         try:
             request: Request = decode(cls, asked, {}, "the request")
         except InputError as error:

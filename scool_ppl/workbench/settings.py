@@ -17,6 +17,7 @@ from scool_ppl.deploy.deployment import LOCAL, RULES, rule_named
 from scool_ppl.deploy.portfolio import Portfolio, alone
 from scool_ppl.em.model import CooperationModel, Schedule
 from scool_ppl.errors import InputError, unknown
+from scool_ppl.infer.estep.modes import ModeSearch
 from scool_ppl.infer.estep.natural import NaturalGradient
 from scool_ppl.infer.estep.svi import SVIStep
 from scool_ppl.train.clients import Clients
@@ -118,4 +119,9 @@ class Settings:
     def _inferred(self, model: CooperationModel) -> CooperationModel:
         if self.e_step is None or isinstance(model.e_step, E_STEPS[self.e_step]):
             return model
+        if isinstance(model.e_step, ModeSearch):
+            raise InputError(
+                f"e-step '{self.e_step}' was asked for, {type(model.prior).__name__} is not linear in its moments and is "
+                "inferred by ModeSearch; leave --e-step out"
+            )
         return model._replace(e_step=E_STEPS[self.e_step]())

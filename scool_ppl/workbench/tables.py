@@ -56,7 +56,7 @@ def fit_table(result: Result) -> Table:
         table.add_row("after mixing", _shown(summary["accuracy_mixed"]["mean"]))
     table.add_row("before mixing", _shown(trained["mean"]))
     table.add_row(f"task {score}", _shown(summary["task_accuracy"]["mean"]))
-    if "gain_over_local" in summary:
+    if summary.get("gain_over_local") is not None:
         beyond = summary["harmed_beyond_noise"]
         harmed = f"{summary['harmed']:.0%} harmed, {'-' if beyond is None else f'{beyond:.0%}'} beyond noise"
         table.add_row("gain over local", f"{summary['gain_over_local']:+.3f}, {harmed}")

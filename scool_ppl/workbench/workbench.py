@@ -112,6 +112,7 @@ class Workbench:
     def _summary(self, fit: Fit, alone: Params | None, local: Evaluation | None) -> Row:
         """What a fit came to; `accuracy` is that of what the clients deploy."""
         last = {key: value for key, value in fit.history[-1].items() if key != "round"}
+        seconds = total_seconds(fit.history)
         if fit.deployment.chosen:
             weights = zip(fit.deployment.candidates, fit.deployment.weights.mean(0).tolist(), strict=True)
             last |= {
@@ -120,6 +121,7 @@ class Workbench:
                 "task_accuracy": spread(fit.deployed.task_score),
                 "relies_on": dict(weights),
             }
+            seconds["deploy"] = fit.deploying
         if alone is not None and local is not None:
             beyond = gains(self.clients, fit.deployment.ensemble, alone).harmed()
             last |= {**against_local(fit.deployed.score, local.score), "harmed_beyond_noise": number(beyond)}
@@ -128,6 +130,6 @@ class Workbench:
             "seed": self.settings.seed,
             "rounds": self.settings.rounds,
             **last,
-            "total_seconds": total_seconds(fit.history),
+            "total_seconds": seconds,
             "versions": versions(),
         }

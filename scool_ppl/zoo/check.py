@@ -51,6 +51,7 @@ class _Case:
         built = load_model(model, num_clients, federation=federation)
         em = EM(built, Clients(federation), Schedule(warmup_epochs=5))
         self.model: CooperationModel = em.model  # of a portfolio the track that is shown
+        self.em = em
         state = em.init()
         start = em.round_start(state)
         evidence = em.look(start, em.train(state, start).trained.params).evidence
@@ -96,7 +97,7 @@ def _report(model: str | os.PathLike[str]) -> list[Check]:
     except USER_ERRORS as error:
         return [Check("builds and looks", False, _line(error))]
     report.append(Check("builds and looks", True, type(case.model.prior).__name__))
-    for name, check, vital in CHECKS:
+    for name, check, vital in [*CHECKS, *(PORTFOLIO if case.em.beside else ())]:
         try:
             report.append(Check(name, True, check(case)))
         except _NotApplicableError as reason:
@@ -255,6 +256,17 @@ def _fits(case: _Case) -> str:
     return f"{type(step).__name__}: bound {posterior.bounds[0]:.2f} -> {posterior.elbo:.2f}"
 
 
+def _deploys(case: _Case) -> str:
+    state, _ = case.em.step(case.em.init())
+    weights = case.em.deploy(state).weights
+    off = float((weights.sum(1) - 1).abs().max())
+    if weights.min() < 0 or off > 1e-6:
+        raise InputError(
+            f"the rule's weights sum to one but for {off:.2g}, expected shares of each client's candidates"
+        )
+    return f"tracks {', '.join(case.em.beside)} beside the one that is shown, {weights.shape[1]} candidates"
+
+
 CHECKS: list[tuple[str, Callable[[_Case], str], bool]] = [
     ("samples a site 'Y' and returns it", _runs, True),
     ("shape of 'Y'", _shape, True),
@@ -266,6 +278,7 @@ CHECKS: list[tuple[str, Callable[[_Case], str], bool]] = [
     ("moment bound against draws", _moments, False),
     ("E-step", _fits, False),
 ]
+PORTFOLIO: list[tuple[str, Callable[[_Case], str], bool]] = [("all tracks, and what is deployed", _deploys, False)]
 
 
 def _enumerated(model: str | os.PathLike[str]) -> Check:

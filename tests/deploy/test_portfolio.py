@@ -331,6 +331,10 @@ def test_who_leaves_a_portfolio_needs_another_one() -> None:
         ({"shown": "blocks"}, "shows 'blocks' of the tracks local, mean, shown, expected one of them"),
         ({"tracks": {"shown": alone(5)}}, "of the tracks shown, expected one of them that is not 'local', and 'local'"),
         ({"tracks": {"local": alone(5), "shown": 3}}, "track of the portfolio is 3, expected a CooperationModel"),
+        (
+            {"tracks": {"local": alone(5), "a, b": alone(5)}, "shown": "a, b"},
+            "track 'a, b', expected a name without a comma",
+        ),
         ({"tracks": None}, "tracks of the portfolio is None, expected a Mapping"),
         ({"rule": "stack"}, "rule of the portfolio is 'stack', expected a Rule"),
         (
@@ -500,3 +504,10 @@ def test_one_and_two_clients_are_enough(num_clients: int) -> None:
     fit = EM(load_model("hedge", num_clients), whose, Schedule(local_steps=1)).fit(2, progress=False)
     torch.testing.assert_close(fit.deployment.weights.sum(1), torch.ones(num_clients, dtype=torch.float64))
     assert bool(fit.deployed.loss.isfinite().all())
+
+
+def test_a_rule_where_there_is_nothing_to_choose_from_is_refused() -> None:
+    em = EM(load_model("ring", 5), clients(5))
+    refuses(lambda: em.deploy(em.init(), Single()), "this model has nothing to choose from")
+    hedge = driver("hedge")
+    refuses(lambda: hedge.deploy(hedged(2), "single"), "rule is 'single', expected a Rule")

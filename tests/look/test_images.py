@@ -15,7 +15,7 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.estep.modes import ModeSearch
 from scool_ppl.infer.priors.partition import Partition
 from scool_ppl.look.evidence import Evidence
-from scool_ppl.look.images import BlockMixture, explained, worse
+from scool_ppl.look.images import BlockMixture, _own_loss, explained, worse
 from scool_ppl.mix import MixUpdates
 from scool_ppl.train.round_start import Remembered
 from tests.helpers.small import clients, close, normal, uniform
@@ -126,7 +126,13 @@ def test_it_is_the_worse_of_what_a_network_was_and_what_it_is() -> None:
     first, now = unequal()[0], unequal(seed=5)[0]
     first[3, 1] = torch.nan  # a pair that was not there
     memory = {"image_loss": Remembered(first, (0, 1)), "own_image_loss": Remembered(unequal()[1], (0,))}
-    evidence = Evidence.given(loss=torch.zeros(K, K, dtype=torch.float64), image_loss=now, round=3)
+    evidence = Evidence.given(
+        loss=torch.zeros(K, K, dtype=torch.float64),
+        image_loss=now,
+        own_image_loss=torch.ones(K, 1, 1),
+        chance=9.0,
+        round=3,
+    )
     evidence._shown.update(unmixed_image_loss=None, own_image_loss=None)
     evidence.memory = memory
     graph = (uniform(K, K, seed=4) < 0.6).double()
@@ -162,3 +168,33 @@ def test_it_needs_everybody_and_a_number_of_errors() -> None:
         BlockMixture()(Evidence.given(loss=torch.zeros(K, 2), peers=table))
     with pytest.raises(InputError, match="standard errors from 0 up"):
         BlockMixture(-1.0)
+
+
+def test_a_block_that_says_no_more_than_chance_explains_nothing() -> None:
+    """Alone is at least as good as knowing nothing, less the standard errors of what a block says."""
+    losses, own = unequal()
+    known, chance = explained(losses, own), 1.2
+    found = explained(losses, own, chance)
+    for i in range(K):
+        nearest = sorted((j for j in range(K) if j != i), key=lambda j: float(losses[i, j].nanmean()))[:3]
+        each = [math.log(sum(math.exp(-float(losses[i, j, n, 0])) for j in nearest) / 3) for n in images_of(losses, i)]
+        mean = sum(each) / len(each)
+        spread = sum((one - mean) ** 2 for one in each) / max(1, len(each) - 1) / len(each)
+        nothing = -len(each) * (chance - 2 * math.sqrt(spread))
+        assert float(found.alone[i]) == pytest.approx(max(float(known.alone[i]), nothing), abs=1e-9)
+    assert bool((found.alone > known.alone).any())
+
+
+def test_without_any_validation_images_it_is_refused() -> None:
+    losses = unequal()[0]
+    nothing = torch.full((K, 2, 1), torch.nan)
+    evidence = Evidence.given(loss=torch.zeros(K, K), image_loss=losses, own_image_loss=nothing, chance=2.0)
+    with pytest.raises(InputError, match="no client has validation images"):
+        BlockMixture()(evidence)
+
+
+def test_one_held_out_image_a_client_spreads_as_those_of_all_do() -> None:
+    own = torch.tensor([1.0, 2.0, 3.0, 6.0]).view(4, 1, 1).double()
+    mean, error = _own_loss(own)
+    close(mean, torch.full((4,), 3.0))
+    assert bool((error == 0).all()), "all are the clients' mean"

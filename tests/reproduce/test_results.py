@@ -201,3 +201,8 @@ def test_compact_cells_cannot_choose_by_validation_data(method):
 def test_names_of_deployments_and_columns_are_checked_at_once(changes, message):
     with pytest.raises(InputError, match=message):
         tiny(methods=(Method("Hedge", "hedge")._replace(**changes),))
+
+
+def test_deployments_that_only_compact_cells_keep_are_refused_elsewhere():
+    with pytest.raises(InputError, match="which only compact cells keep"):
+        tiny(methods=(Method("Hedge", "hedge", deployed="stack"),))

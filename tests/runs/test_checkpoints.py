@@ -122,7 +122,7 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
 def test_the_manifest_tells_sizes_sums_and_versions(run: Path) -> None:
     folder = run / "checkpoints" / "round-000002"
     manifest = json.loads((folder / MANIFEST).read_text())
-    assert manifest["format"] == 2
+    assert manifest["format"] == 3
     assert {"scool_ppl", "torch", "pyro"} <= set(manifest["versions"])
     for name in (DATA, TENSORS):
         content = (folder / name).read_bytes()
@@ -311,7 +311,7 @@ CORPUS: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: rewritten(folder, TENSORS, header(len(entry([2**40], 0, 2**42)), entry([2**40], 0, 2**42))),
         "header|metadata|Metadata",
     ),
-    "format of tomorrow": (manifest(lambda content: content.update(format=99)), "of format 99, expected 2"),
+    "format of tomorrow": (manifest(lambda content: content.update(format=99)), "of format 99, expected 3"),
     "manifest is a list": (manifest(lambda content: [content]), "a list, expected"),
     "manifest lacks a file": (manifest(lambda content: content["files"].pop(DATA) and content), "data.json"),
     "manifest names a path": (

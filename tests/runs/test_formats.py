@@ -141,3 +141,17 @@ def test_damage_in_an_old_checkpoint_is_one_line(case: str, tmp_path: Path) -> N
     with pytest.raises(InputError, match=rf"checkpoint '.*round-000002' cannot be used: .*{words}") as refusal:
         checkpoints.load(folder)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("mixing", "expected"),
+    [
+        (["MixUpdates", "clip=None"], ["MixUpdates", "clip=None", "samples=None"]),
+        (["MixUpdates", "clip=None", "samples=None"], ["MixUpdates", "clip=None", "samples=None"]),
+        (["MixModels", "base='before'"], ["MixModels", "base='before'"]),
+        (None, None),
+    ],
+)
+def test_updates_of_format_2_counted_alike(mixing: object, expected: object) -> None:
+    data = {"facts": {"mixing": mixing, "seed": ["1"]}, "state": {}}
+    assert upgraded(data, {}, 2) == {**data, "facts": {"mixing": expected, "seed": ["1"]}}

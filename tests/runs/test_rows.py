@@ -107,7 +107,7 @@ def fit_of(weights: list[list[float]], mixed: Evaluation = DEPLOYED) -> Fit:
     """A fit of two clients who rely on candidates so much; nothing else of it is read."""
     predictors = (Predictor({}),) * len(weights[0])
     deployment = Deployment(("local", "mine, tuned")[: len(predictors)], Ensemble(predictors, torch.tensor(weights)))
-    return Fit(None, [], None, mixed, TRAINED, deployment, DEPLOYED)  # type: ignore[arg-type]
+    return Fit(None, [], None, mixed, TRAINED, deployment, DEPLOYED, 0.0)  # type: ignore[arg-type]
 
 
 def table(fit: Fit, local: Evaluation | None) -> list[dict[str, str]]:

@@ -180,7 +180,7 @@ def test_the_loss_of_a_prediction_is_of_a_network_or_of_a_mixture(whose: Clients
     found = whose.answer(asked, seed=0, round=0)
     for i in range(K):
         x, y = data(whose, i, "train")
-        close(found["plain"][i, : len(y)], -probabilities(params, i, x)[torch.arange(len(y)), y].log())
+        close(found["plain"][i, : len(y), 0], -probabilities(params, i, x)[torch.arange(len(y)), y].log())
         assert found["plain"][i, len(y) :].isnan().all()
         x, y = data(whose, i, "validation")
         share = weights[i] * TABLE.mask[i]
@@ -189,7 +189,7 @@ def test_the_loss_of_a_prediction_is_of_a_network_or_of_a_mixture(whose: Clients
         if share.sum() == 0:
             mixed = probabilities(params, i, x)
         expected = (mixed.log() + offsets[i]).softmax(1)
-        close(found["mixed"][i], -expected[torch.arange(len(y)), y].log(), atol=1e-8)
+        close(found["mixed"][i, :, 0], -expected[torch.arange(len(y)), y].log(), atol=1e-8)
 
 
 def test_an_ensemble_predicts_with_the_weighted_probabilities(whose: Clients, params: Params) -> None:

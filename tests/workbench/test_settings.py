@@ -132,3 +132,10 @@ def test_a_portfolio_keeps_its_tracks_and_its_rule_where_none_was_asked_for(fede
 def test_the_e_step_is_that_of_every_track(federation: Federation) -> None:
     made = Settings(deploy="stack", e_step="svi").model("scool_sbm", federation)
     assert [type(model.e_step) for model in made.tracks.values()] == [SVIStep, SVIStep]
+
+
+@pytest.mark.parametrize("model", ["blocks", "hedge"])
+@pytest.mark.parametrize("e_step", ["natural", "svi"])
+def test_an_e_step_that_cannot_infer_a_program_is_refused(model: str, e_step: str, federation: Federation) -> None:
+    with pytest.raises(InputError, match="Partition is not linear in its moments"):
+        Settings(e_step=e_step).model(model, federation)

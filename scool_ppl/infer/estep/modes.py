@@ -32,7 +32,8 @@ class ModeSearch:
     Any program of one-hot and Bernoulli sites will do, linear or not. The bound climbs by small changes: one client to
     another label or to an empty one, two labels made one, one Bernoulli variable turned over, or that of a client who
     changes its label. All of them are scored by one run of the program, vectorised over configurations; the best one is
-    made, or as many of the best ones together as raise the bound further. It ends where no change raises the bound, or after `moves` such steps.
+    made, or as many of the best ones together as raise the bound further. It ends where no change raises the bound, or
+    after `moves` such steps.
 
     It starts at the last round's configuration; in the first round at the prior's `starts`, the `searches` best of which
     are climbed from, and the highest bound wins.
@@ -84,7 +85,9 @@ class _Climb:
     def values(self, sites: Sites) -> Values:
         """The configuration as the program's values."""
         return {
-            name: (value[..., None] == torch.arange(self.sizes[name])).double() if name in self.sizes else value.double()
+            name: (value[..., None] == torch.arange(self.sizes[name])).double()
+            if name in self.sizes
+            else value.double()
             for name, value in sites.items()
         }
 

@@ -30,7 +30,7 @@ def evidence_of(seed: int, num_clients: int = K, spread: float = 1.0) -> Evidenc
     base = torch.where(groups[:, None] == groups, 0.6, 1.2)[..., None, None]
     losses = base + spread * torch.rand(num_clients, num_clients, 6, 1, generator=random, dtype=torch.float64)
     own = 1.0 + torch.rand(num_clients, 3, 1, generator=random, dtype=torch.float64)
-    return Evidence.given(loss=losses.mean((2, 3)), image_loss=losses, own_image_loss=own)
+    return Evidence.given(loss=losses.mean((2, 3)), image_loss=losses, own_image_loss=own, chance=9.0)
 
 
 def joint_of(evidence: Evidence, **options: float) -> Joint:
@@ -74,7 +74,8 @@ def test_a_round_goes_on_from_the_last_ones_configuration() -> None:
 def test_a_network_that_says_nonsense_is_not_heard_and_listens() -> None:
     losses = torch.full((8, 8, 30, 1), 0.5)
     losses[:, 2] = 6.0
-    evidence = Evidence.given(loss=losses.mean((2, 3)), image_loss=losses, own_image_loss=torch.ones(8, 3, 1))
+    own = torch.ones(8, 3, 1)
+    evidence = Evidence.given(loss=losses.mean((2, 3)), image_loss=losses, own_image_loss=own, chance=9.0)
     found = ModeSearch()(joint_of(evidence), evidence, {}, generator(0, "test")).moments
     assert found["heard"].tolist() == [1, 1, 0, 1, 1, 1, 1, 1]
     assert found["z"].argmax(1).unique().numel() == 1
