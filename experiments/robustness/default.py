@@ -40,7 +40,7 @@ CIFAR = {
 }
 KNOWN = (
     *("flip20", "flip40", "flip=4", "flip=6", "ragged", "iid", "all different", "rotated", "4 clients", "60 clients"),
-    *("text", "pathological", "groups", "disjoint", "shuffled targets"),
+    *("text", "pathological", "groups", "disjoint", "shuffled targets", "groups, CIFAR-10", "permuted, CIFAR-10"),
 )
 """Where the true groups are known."""
 LIGHT = (
