@@ -20,7 +20,7 @@ MEASURES: dict[str, Measure] = {
     "worst10": Measure("worst 10 %, %"),
     "worst20": Measure("worst 20 %, %"),
     "gain": Measure("gain over local, %", signed=True),
-    "harmed": Measure("clients harmed, %", digits=0),
+    "below": Measure("clients below local, %", digits=0),
     "beyond": Measure("harmed beyond noise, %"),
     "worst_gain": Measure("worst client's gain, %", signed=True),
     "regret": Measure("regret, %", digits=2, signed=True),

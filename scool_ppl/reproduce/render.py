@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 
 from scool_ppl.base.statistics import over_seeds
 from scool_ppl.errors import InputError
@@ -14,7 +15,7 @@ from scool_ppl.reproduce.results import Results
 from scool_ppl.workbench.tables import markdown_table
 
 DETAILS = (
-    *("regret", "std", "worst10", "task", "gain", "harmed", "beyond", "worst_gain"),
+    *("regret", "std", "worst10", "task", "gain", "below", "beyond", "worst_gain"),
     *("mixed", "trained", "stack", "single", "l1_first", "l1", "auc", "ari", "trust", "received", "seconds"),
 )
 """What the second table shows."""
@@ -38,15 +39,29 @@ def document(results: Results) -> str:
     parts = [
         f"Mean over clients{f', ± standard deviation over {seeds} seeds' if seeds > 1 else ', one seed'}; "
         + _counted(results),
-        markdown_table(*main_table(results)),
+        *(_compact_tables(results) if experiment.compact else [markdown_table(*main_table(results))]),
         "Federations: "
         + "; ".join(f"*{column.label}* `{column.federation}`, {training(column)}" for column in experiment.columns)
         + ".",
     ]
-    if experiment.compact:
-        parts.insert(1, f"Over all federations:\n\n{markdown_table(*overview(results))}")
-    parts += [f"Details, *{column.label}*:\n\n{details(results, column)}" for column in experiment.columns]
+    if not experiment.compact:
+        parts += [f"Details, *{column.label}*:\n\n{details(results, column)}" for column in experiment.columns]
     return "\n\n".join(part for part in [*parts, choices(results)] if part) + "\n"
+
+
+def _compact_tables(results: Results) -> list[str]:
+    """All federations together, and a table of federations and methods for each of some measures."""
+    fewer = {
+        "federations": [column.label for column in results.experiment.columns if column.seeds is not None],
+        "methods": [method.label for method in results.experiment.methods if method.seeds is not None],
+    }
+    told = [f"{kind} run on the first seeds only: {', '.join(labels)}" for kind, labels in fewer.items() if labels]
+    tables = [f"Over all federations:\n\n{markdown_table(*overview(results))}"]
+    for measure in ("accuracy", "regret", "beyond", "worst_gain", "l1_first"):
+        only = replace(results.experiment, measures=(measure,), paper={})
+        table = markdown_table(*main_table(Results(only, results.store)))
+        tables.append(f"*{MEASURES[measure].title}*, by federation:\n\n{table}")
+    return [*([f"Fewer seeds: {'; '.join(told)}."] if told else []), *tables]
 
 
 def refreshed(text: str, name: str, section: str) -> str:

@@ -82,7 +82,7 @@ class Results:
             shares = [record.get("trust") for record in records]
             known = [share["hostile"] / share["honest"] for share in shares if share and share["honest"] > 0]
             return known or None
-        if measure in ("gain", "harmed", "improved") and not self.experiment.compact:
+        if measure in ("gain", "below", "improved") and not self.experiment.compact:
             return self._against_local(column, method, measure)
         found = [self._value(method, record, measure) for record in records]
         return None if None in found else cast(list[float], found)
@@ -137,7 +137,7 @@ class Results:
         pairs = zip(self.by_client(column, method), self.by_client(column, local), strict=True)
         if measure == "improved":
             return [float((own > other).double().mean()) for own, other in pairs]
-        name = {"gain": "gain_over_local", "harmed": "harmed"}[measure]
+        name = {"gain": "gain_over_local", "below": "below_local"}[measure]
         found = [against_local(own, other)[name] for own, other in pairs]
         return None if None in found else cast(list[float], found)
 

@@ -52,12 +52,12 @@ def history_row(
 
 
 def against_local(accuracy: Tensor, local: Tensor) -> dict[str, float | None]:
-    """gain_over_local: mean accuracy minus local-only's; harmed: share of clients below their local-only accuracy; None
+    """gain_over_local: mean accuracy minus local-only's; below_local: share of clients below their local-only accuracy; None
     where nobody has test images.
     """
     known = accuracy.isfinite() & local.isfinite()
     gain = (accuracy - local)[known].double()
-    return {"gain_over_local": number(float(gain.mean())), "harmed": number(float((gain < 0).double().mean()))}
+    return {"gain_over_local": number(float(gain.mean())), "below_local": number(float((gain < 0).double().mean()))}
 
 
 def clients_csv(federation: Federation, fit: Fit, local: Evaluation | None) -> str:

@@ -18,7 +18,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "worst 10 %": ("accuracy", "worst10"),
     "before mixing": ("accuracy_trained", "mean"),
     "gain over local": ("gain_over_local",),
-    "harmed": ("harmed_beyond_noise",),
+    "harmed": ("harmed",),
     "graph L1": ("graph", "l1"),
     "graph AUC": ("graph", "auc"),
     "blocks ARI": ("graph", "ari"),
@@ -57,8 +57,7 @@ def fit_table(result: Result) -> Table:
     table.add_row("before mixing", _shown(trained["mean"]))
     table.add_row(f"task {score}", _shown(summary["task_accuracy"]["mean"]))
     if summary.get("gain_over_local") is not None:
-        beyond = summary["harmed_beyond_noise"]
-        harmed = f"{summary['harmed']:.0%} harmed, {'-' if beyond is None else f'{beyond:.0%}'} beyond noise"
+        harmed = f"{summary['below_local']:.0%} of clients below it, {summary['harmed'] or 0.0:.0%} beyond noise"
         table.add_row("gain over local", f"{summary['gain_over_local']:+.3f}, {harmed}")
     if "relies_on" in summary:
         relied = sorted(summary["relies_on"].items(), key=lambda item: -item[1])

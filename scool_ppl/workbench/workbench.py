@@ -124,7 +124,7 @@ class Workbench:
             seconds["deploy"] = fit.deploying
         if alone is not None and local is not None:
             beyond = gains(self.clients, fit.deployment.ensemble, alone).harmed()
-            last |= {**against_local(fit.deployed.score, local.score), "harmed_beyond_noise": number(beyond)}
+            last |= {**against_local(fit.deployed.score, local.score), "harmed": number(beyond)}
         return {
             "federation": self.federation.spec,
             "seed": self.settings.seed,

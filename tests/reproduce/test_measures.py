@@ -16,7 +16,7 @@ from tests.helpers.experiments import COLUMN, LOCAL, filled, record, tiny
         ("accuracy", (0.5, 0.6), "55.0 ± 7.1"),
         ("gain", (0.1, 0.2), "+15.0 ± 7.1"),
         ("gain", (-0.1, -0.2), "-15.0 ± 7.1"),
-        ("harmed", (0.25, 0.25), "25 ± 0"),
+        ("below", (0.25, 0.25), "25 ± 0"),
         ("loss", (1.0, 2.0), "1.500 ± 0.707"),
         ("perplexity", (10.0,), "10.00"),
         ("received", (2.5e6,), "2.50"),

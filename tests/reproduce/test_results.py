@@ -91,7 +91,7 @@ def test_every_measure_is_what_it_says(tmp_path):
         "worst10": 0.2,
         "worst20": 0.2,
         "gain": statistics.fmean((0.4, -0.1, 0.1, 0.0, -0.3)),
-        "harmed": 2 / 5,
+        "below": 2 / 5,
         "improved": 2 / 6,
         "task": statistics.fmean(known),
         "mixed": statistics.fmean(known),
@@ -125,7 +125,7 @@ def test_what_is_undefined_is_none(tmp_path):
     method = Method("Fixed", "oracle")
     cell = record((0.5, 0.5), (0.5, 0.5), graph={"l1": None, "auc": None, "ari": None})
     results = filled(Store(tmp_path / "s.json"), tiny(methods=(method,), seeds=(0,)), cell)
-    for measure in ("l1", "trust", "gain", "harmed", "improved"):
+    for measure in ("l1", "trust", "gain", "below", "improved"):
         assert results.values(COLUMN, method, measure) is None
 
 
@@ -175,7 +175,7 @@ def test_a_row_that_is_not_run_in_a_column_is_blank(tmp_path):
     assert results.values(COLUMN, only, "accuracy") is None
     assert results.values(COLUMN, only, "regret") is None
     assert results.values(other, only, "accuracy") == [0.5, 0.5]
-    assert "| Oracle | - |" in document(results)
+    assert "| Oracle | - | 50.0 ± 0.0 |" in document(results)
 
 
 def test_columns_and_rows_may_have_fewer_seeds():

@@ -88,8 +88,8 @@ def test_gain_and_harm_are_against_the_same_client_trained_alone() -> None:
     accuracy = torch.tensor([0.7, 0.6, 0.6, 0.9, 0.2])
     found = against_local(accuracy, local)
     assert found["gain_over_local"] == pytest.approx((0.2 + 0 - 0.1 + 0.1) / 4)
-    assert found["harmed"] == 0.25  # equal is not harmed
-    assert against_local(local, local) == {"gain_over_local": 0, "harmed": 0}
+    assert found["below_local"] == 0.25  # equal is not below
+    assert against_local(local, local) == {"gain_over_local": 0, "below_local": 0}
 
 
 def test_seconds_add_up_by_verb() -> None:

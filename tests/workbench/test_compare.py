@@ -34,7 +34,7 @@ def test_models_meet_the_same_clients_initialisation_and_batches(results: list[l
         assert first[0]["accuracy_trained"] == first[1]["accuracy_trained"], "before mixing all is the same"
         assert local.local is not None
         assert torch.equal(local.local.score, local.fit.evaluation.score), "the baseline is the model `local`"
-        assert (local.summary["gain_over_local"], local.summary["harmed"]) == (0, 0)
+        assert (local.summary["gain_over_local"], local.summary["below_local"]) == (0, 0)
     assert results[0][0].fit.history[0]["loss"] != results[1][0].fit.history[0]["loss"]
 
 

@@ -28,7 +28,7 @@ def text_of(renderable: Any, width: int = 120) -> str:
 
 
 def test_every_column_is_read_from_where_it_stands() -> None:
-    full = summary(gain_over_local=0.1, harmed=0.5, harmed_beyond_noise=0.25)
+    full = summary(gain_over_local=0.1, below_local=0.5, harmed=0.25)
     values = {column: number(full, path) for column, path in COLUMNS.items()}
     assert values == {
         "accuracy": 0.8,
@@ -93,10 +93,10 @@ def test_markdown_is_a_table_of_the_columns_asked_for() -> None:
 
 
 def test_the_table_of_a_fit_leaves_out_what_is_unknown() -> None:
-    full = text_of(fit_table(result(gain_over_local=0.1, harmed=0.25, harmed_beyond_noise=0.1)))
+    full = text_of(fit_table(result(gain_over_local=0.1, below_local=0.25, harmed=0.1)))
     for words in (
         "0.800 ± 0.050 over clients",
-        "+0.100, 25% harmed, 10% beyond noise",
+        "+0.100, 25% of clients below it, 10% beyond noise",
         "l1 0.500, ari 1.000",
         "2.5 MB",
         "train 1.00",
@@ -105,7 +105,7 @@ def test_the_table_of_a_fit_leaves_out_what_is_unknown() -> None:
     for words in ("auc", "rely on", "after mixing"):
         assert words not in full
     bare = text_of(fit_table(result(accuracy=None, graph={"l1": None, "auc": None, "ari": None})))
-    assert "harmed" not in bare
+    assert "beyond noise" not in bare
     assert "against the truth" not in bare
     assert "nan" not in bare
 
