@@ -7,7 +7,8 @@
 
 The candidates c of client i are its local network and those of the other tracks, before and after one more round of local
 training; y_in are labels of its validation images. It predicts sum_c E[w_ic] p_c(y | x), in which classes that it has never
-seen are as unlikely as they were on all clients' validation images. Whoever gains nothing from others relies on itself.
+seen are as unlikely as they were on all clients' validation images. Who gains nothing from others comes to rely on itself,
+the sooner the more validation images it has: with few it follows the other clients.
 """
 
 import torch

@@ -26,7 +26,7 @@ FACTS: dict[str, Callable[[Federation], Any]] = {
 HIDDEN = ("num_clients", *FACTS)
 
 DEFAULT_MODEL = "hedge"
-"""What is fitted where nobody names a model: it harms nobody, see experiments/robustness."""
+"""What is fitted where nobody names a model; experiments/robustness says how it does in which world."""
 
 
 def models_folder() -> Path:

@@ -23,7 +23,8 @@ class Partition(GraphPrior):
         Y_ij = [z_i = z_j] t_j,  i != j
 
     The number of blocks is not given. A small alpha wants evidence for every block, a small doubt evidence against every
-    client who is not to be heard, both in nats: log alpha, log doubt. The program is not linear in z: infer it by
+    client who is not to be heard, both in nats: log alpha, log doubt. P(z) is a factor beside a site z that itself says
+    nothing, so draws of the program are not draws of P(z). The program is not linear in z: infer it by
     `ModeSearch`, which begins at cuts of an average-linkage tree of the clients' losses.
     """
 
