@@ -52,8 +52,9 @@ def history_row(
 
 
 def against_local(accuracy: Tensor, local: Tensor) -> dict[str, float | None]:
-    """gain_over_local: mean accuracy minus local-only's; below_local: share of clients below their local-only accuracy; None
-    where nobody has test images.
+    """gain_over_local: mean accuracy minus local-only's; below_local: share of clients below their local-only accuracy.
+
+    None where nobody has test images.
     """
     known = accuracy.isfinite() & local.isfinite()
     gain = (accuracy - local)[known].double()
