@@ -59,7 +59,7 @@ def _compact_tables(results: Results) -> list[str]:
     tables = [f"Over all federations:\n\n{markdown_table(*overview(results))}"]
     for measure in ("accuracy", "regret", "beyond", "worst_gain", "l1_first"):
         only = replace(results.experiment, measures=(measure,), paper={})
-        table = markdown_table(*main_table(Results(only, results.store)))
+        table = markdown_table(*main_table(results.shown_as(only)))
         tables.append(f"*{MEASURES[measure].title}*, by federation:\n\n{table}")
     return [*([f"Fewer seeds: {'; '.join(told)}."] if told else []), *tables]
 

@@ -24,6 +24,13 @@ class Results:
 
     def __init__(self, experiment: Experiment, store: Store) -> None:
         self.experiment, self.store = experiment, store
+        self._verified: dict[str, Row] = {}
+
+    def shown_as(self, experiment: Experiment) -> Results:
+        """The same cells for an experiment that differs in what it shows."""
+        other = Results(experiment, self.store)
+        other._verified = self._verified
+        return other
 
     def chosen(self, column: Column, method: Method) -> Row:
         """The candidate of the best validation accuracy under the tuning seed; the first of equals."""
@@ -43,7 +50,12 @@ class Results:
         return float(self._deployed(method, record, "validation", self.experiment.accuracy).nanmean())
 
     def record(self, cell: Cell) -> Row:
-        """The numbers of a cell."""
+        """The numbers of a cell; its request is compared once."""
+        if cell.key not in self._verified:
+            self._verified[cell.key] = self._stored(cell)
+        return self._verified[cell.key]
+
+    def _stored(self, cell: Cell) -> Row:
         record = self.store.get(cell)
         if record is None:
             raise RunError(f"cell '{cell.key}' is missing in {self.store.path.name}; run `scool reproduce` to fill it")
