@@ -10,6 +10,7 @@ import pytest
 
 from scool_ppl import load_model
 from scool_ppl.cli.main import main
+from scool_ppl.deploy import Portfolio
 from scool_ppl.infer.estep.natural import NaturalGradient
 from scool_ppl.reproduce.catalogue import experiment_names, load_experiment
 from tests.helpers.command import scool
@@ -19,6 +20,10 @@ from tests.helpers.small import brief
 def hasty(*names, **choices):
     """A model with the shortest of E-steps: what the experiments come to is not looked at."""
     model = brief(load_model(*names, **choices))
+    return model.with_each(shortest) if isinstance(model, Portfolio) else shortest(model)
+
+
+def shortest(model):
     if not isinstance(model.e_step, NaturalGradient):
         return model
     return model._replace(e_step=replace(model.e_step, sweeps=1, blocks=1))
