@@ -15,8 +15,8 @@ from scool_ppl.reproduce.results import Results
 from scool_ppl.workbench.tables import markdown_table
 
 DETAILS = (
-    *("regret", "std", "worst10", "task", "gain", "below", "beyond", "worst_gain"),
-    *("mixed", "trained", "stack", "single", "l1_first", "l1", "auc", "ari", "trust", "received", "seconds"),
+    *("std", "worst10", "task", "gain", "below", "mixed", "trained"),
+    *("l1", "auc", "ari", "trust", "received", "seconds"),
 )
 """What the second table shows."""
 
