@@ -44,7 +44,7 @@ KNOWN = (
 )
 """Where the true groups are known."""
 LIGHT = (
-    *("flip20", "flip=4", "iid", "all different", "rotated", "text", "sine", "pathological"),
+    *("flip20", "flip40", "flip=4", "iid", "all different", "rotated", "text", "sine", "pathological"),
     "Dirichlet 0.1, 40, as-trained",
 )
 """Where every model of the zoo is run."""
