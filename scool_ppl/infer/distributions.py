@@ -133,9 +133,10 @@ class BlockBernoulli(TorchDistribution):
         super().__init__(batch_shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> BlockBernoulli:
-        shape = torch.Size(batch_shape)
-        receiver = self.receiver.expand(shape + self.receiver.shape[-1:])
-        return BlockBernoulli(receiver, self.sender, self.B, validate_args=False)
+        new = BlockBernoulli(self.receiver, self.sender, self.B, validate_args=False)
+        # Expanded memberships would be (..., G) for every pair.
+        new._batch_shape = torch.broadcast_shapes(self.batch_shape, torch.Size(batch_shape))
+        return new
 
     def _between(self, matrix: Tensor) -> Tensor:
         """z_i' M z_j for every pair, without a (..., G, G) tensor."""
@@ -143,7 +144,7 @@ class BlockBernoulli(TorchDistribution):
 
     @property
     def probs(self) -> Tensor:
-        return self._between(self.B).clamp(0, 1)
+        return self._between(self.B).clamp(0, 1).expand(self.batch_shape)
 
     @property
     def mean(self) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyro
 import pyro.distributions as dist
+import torch
 from pyro import poutine
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
@@ -69,6 +70,22 @@ def site_value(site: dict[str, Any]) -> Tensor:
     """What a guide's site contributes to the model: its moment, else its sample."""
     mean = moment(site["fn"])
     return site["value"] if mean is None else mean
+
+
+def expected(kind: str, parameter: Tensor) -> Tensor:
+    """What a program is linear in: E[Y], E[z] of a factor with these logits, E[log pi] of one with this concentration."""
+    if kind == "dirichlet":
+        return expected_log(parameter)
+    return parameter.log_softmax(-1).exp() if kind == "one-hot" else parameter.sigmoid()
+
+
+def entropy(kind: str, parameter: Tensor, moment: Tensor) -> Tensor:
+    """The entropy of a factor, for each of its variables; `moment` is `expected` of the same."""
+    if kind == "bernoulli":
+        return torch.nn.functional.softplus(parameter).addcmul_(parameter, moment, value=-1)
+    if kind == "one-hot":
+        return (parameter.log_softmax(-1) * moment).sum(-1).neg_()
+    return dist.Dirichlet(parameter).entropy()
 
 
 @contextmanager

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
 from scool_ppl.base.arguments import finite, whole
 from scool_ppl.errors import InputError
+from scool_ppl.infer.compiled import Compiled, check_same
 from scool_ppl.infer.distributions import NEVER
 from scool_ppl.infer.estep.base import Posterior, Values, filled, optimizer_settings, set_closed_form, starting_points
+from scool_ppl.infer.expectation import Expectation, Interpreted
 from scool_ppl.infer.guide import AutoMeanField
-from scool_ppl.infer.moments import AnyProgram, expected_log, factor, log_joint, soft_values
+from scool_ppl.infer.moments import AnyProgram, entropy, expected, factor, log_joint, soft_values
+from scool_ppl.infer.multilinear import Unsupported
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.infer.program import Program
 from scool_ppl.look.evidence import Evidence
@@ -62,6 +65,7 @@ class NaturalGradient:
                 "and optimizer step, no fewer restarts than 0, step and keep in (0, 1], a finite tol"
             )
 
+    @torch.no_grad()
     def __call__(self, joint: Joint, evidence: Evidence, q: Values, generator: torch.Generator) -> Posterior:
         if type(joint.prior).guide is not GraphPrior.guide:
             raise InputError(
@@ -70,11 +74,10 @@ class NaturalGradient:
             )
         guide = discrete_guide(joint, evidence)
         starts = starting_points(guide, joint, evidence, q, generator, self.keep)
-        best = self._highest(_Ascent(self, joint, joint.prior, guide, (evidence,), generator), starts)
-        values = {name: soft_value(kind, best.q[guide.parameter_name(name)]) for name, kind in guide.kinds.items()}
-        _, trace = log_joint(joint, values, evidence)
-        return best._replace(moments={**best.moments, "Y": trace.nodes["_RETURN"]["value"].detach()})
+        best, graph = self._highest(_Fit(self, joint, joint.prior, guide, (evidence,), generator), starts)
+        return best._replace(moments={**best.moments, "Y": graph.detach()})
 
+    @torch.no_grad()
     def fit(self, program: Program, *args: Any, generator: torch.Generator) -> Posterior:
         """The posterior of a program that is called with `args`; its parameters are learned, in place.
 
@@ -83,22 +86,27 @@ class NaturalGradient:
         """
         guide = discrete_guide(program, *args)
         starts = [filled(guide, start, generator) for start in program.starts(*args, generator) or [{}]]
-        return self._highest(_Ascent(self, program, program, guide, args, generator), starts, to_the_end=True)
+        return self._highest(_Fit(self, program, program, guide, args, generator, to_the_end=True), starts)[0]
 
-    def _highest(self, ascent: _Ascent, starts: list[Values], to_the_end: bool = False) -> Posterior:
-        """The result of the start that ends at the highest bound, and the program's parameters as they were there."""
-        starts = starts + [filled(ascent.guide, {}, ascent.generator) for _ in range(self.restarts)]
-        parameters = ascent.program.state()
-        best: tuple[Posterior, Values] | None = None
-        for start in starts:
-            ascent.program.load_state_dict(parameters)
+    def _highest(self, fit: _Fit, starts: list[Values]) -> tuple[Posterior, Any]:
+        """The result of the start that ends at the highest bound, and what the program returns there.
+
+        The program is compiled if it can be: everything begins again in Pyro where it turns out that it cannot.
+        """
+        starts = starts + [filled(fit.guide, {}, fit.generator) for _ in range(self.restarts)]
+        parameters, random = fit.program.state(), fit.generator.get_state()
+        try:
             with soft_values():
-                posterior = ascent.run(start, to_the_end)
-            if best is None or posterior.elbo > best[0].elbo:
-                best = posterior, ascent.program.state()
-        assert best is not None
-        ascent.program.load_state_dict(best[1])
-        return best[0]
+                return fit.highest(fit.compiled(starts[0]), starts)
+        except Unsupported as reason:
+            if not (isinstance(fit.joint, Joint) and fit.joint.table is None):
+                warnings.warn(
+                    f"{type(fit.program).__name__} runs in Pyro at every evaluation, which is slow: {reason}", stacklevel=2
+                )
+        fit.generator.set_state(random)
+        fit.program.load_state_dict(parameters)
+        with soft_values():
+            return fit.highest(fit.interpreted(starts[0]), starts)
 
 
 def discrete_guide(model: AnyProgram, *args: Any) -> AutoMeanField:
@@ -111,142 +119,193 @@ def discrete_guide(model: AnyProgram, *args: Any) -> AutoMeanField:
     return guide
 
 
-def soft_value(kind: str, natural: Tensor) -> Tensor:
-    """The value of a site at which the log joint equals its expectation under the factor with this parameter."""
-    return expected_log(natural).exp() if kind == "dirichlet" else factor(kind, natural).mean
+@dataclass(frozen=True)
+class _Fit:
+    """What is fitted: `joint` is what is scored, `program` whose parameters are learned, of a graph's joint its prior."""
+
+    settings: NaturalGradient
+    joint: AnyProgram
+    program: Program
+    guide: AutoMeanField
+    args: tuple[Any, ...]
+    generator: torch.Generator
+    to_the_end: bool = False
+    weights: dict[str, Tensor | None] = field(default_factory=dict)
+
+    def natural(self, start: Values) -> Values:
+        """The natural parameters of a start by site."""
+        return {name: start[self.guide.parameter_name(name)] for name in self.guide.kinds}
+
+    def moments(self, start: Values) -> Values:
+        return {name: expected(self.guide.kinds[name], value) for name, value in self.natural(start).items()}
+
+    def compiled(self, start: Values) -> Expectation:
+        if isinstance(self.joint, Joint) and self.joint.table is None:
+            raise Unsupported("the evidence is a function of the graph")
+        return Compiled(self.joint, self.program, self.guide.kinds, self.moments(start), self.args)
+
+    def interpreted(self, start: Values) -> Expectation:
+        return Interpreted(self.joint, self.guide.kinds, self.moments(start), self.args)
+
+    def highest(self, expectation: Expectation, starts: list[Values]) -> tuple[Posterior, Any]:
+        """The result of the start that ends at the highest bound, and what the program returns there."""
+        before, ends = self.program.state(), []
+        for number, start in enumerate(starts):
+            if number:
+                self.program.load_state_dict(before)
+                expectation.refresh(before)
+            posterior = _Ascent(self, expectation, self.natural(start)).run()
+            ends.append((posterior, self.program.state() if len(starts) > 1 else None))
+        best, parameters = max(ends, key=lambda end: end[0].elbo)
+        if parameters is not None:
+            self.program.load_state_dict(parameters)
+        return best, self._played(best)
+
+    def _played(self, posterior: Posterior) -> Any:
+        """What the program returns at a posterior's moments; there its own log joint must be what was found."""
+        natural, moments = self.natural(posterior.q), self.moments(posterior.q)
+        values = {name: m.exp() if self.guide.kinds[name] == "dirichlet" else m for name, m in moments.items()}
+        total, trace = log_joint(self.joint, values, *self.args)
+        check_same(posterior.elbo, float(total) + self.entropy(natural, moments))
+        return trace.nodes["_RETURN"]["value"]
+
+    def entropy(self, natural: Values, moments: Values) -> float:
+        """The entropy of all factors, of what is not masked."""
+        total = 0.0
+        for name, value in natural.items():
+            each = entropy(self.guide.kinds[name], value, moments[name])
+            weight = self.counted(name, each)
+            total += float(each.sum() if weight is None else each.flatten().dot(weight.flatten()))
+        return total
+
+    def counted(self, name: str, like: Tensor) -> Tensor | None:
+        """Which variables of a site count, as ones and zeros; None if all do."""
+        if name not in self.weights:
+            mask = self.guide.mask(name)
+            everything = mask is None or mask is True or (isinstance(mask, Tensor) and bool(mask.all()))
+            self.weights[name] = None if everything else torch.as_tensor(mask).expand(like.shape).to(like)
+        return self.weights[name]
 
 
 class _Ascent:
-    """One run of coordinate ascent: the current factors, their bound and the gradient of the log joint.
+    """One run of coordinate ascent: the current factors and the bound."""
 
-    `joint` is what is scored, `program` is whose parameters are learned: of a graph's joint program its prior.
-    """
+    def __init__(self, fit: _Fit, expectation: Expectation, natural: Values) -> None:
+        self.fit, self.settings, self.program, self.generator = fit, fit.settings, fit.program, fit.generator
+        self.kinds, self.expectation, self.natural = fit.guide.kinds, expectation, natural
+        self.place(natural)
 
-    def __init__(
-        self,
-        settings: NaturalGradient,
-        joint: AnyProgram,
-        program: Program,
-        guide: AutoMeanField,
-        args: tuple[Any, ...],
-        generator: torch.Generator,
-    ) -> None:
-        self.settings, self.joint, self.program, self.guide, self.args = settings, joint, program, guide, args
-        self.generator, self.kinds = generator, guide.kinds
+    def place(self, natural: Values) -> None:
+        """Set all factors."""
+        self.natural = dict(natural)
+        for name, value in natural.items():
+            self.expectation.update(name, expected(self.kinds[name], value))
 
-    def run(self, values: Values, to_the_end: bool) -> Posterior:
-        self.natural = {name: values[self.guide.parameter_name(name)] for name in self.kinds}
-        self.bound, self.gradients = self.evaluate(self.natural)
+    def run(self) -> Posterior:
+        self.bound = self.bound_here()
         self.interacting = {name for name in self.kinds if self.interacts(name)}
         bounds = [self.bound, *self.sweep()]
-        bounds += self.raise_with_q() if to_the_end else self.raise_by_gradient()
-        q = {self.guide.parameter_name(name): value for name, value in self.natural.items()}
+        bounds += self.raise_with_q() if self.fit.to_the_end else self.raise_by_gradient()
+        q = {self.fit.guide.parameter_name(name): value for name, value in self.natural.items()}
         moments = {name: factor(self.kinds[name], value).mean for name, value in self.natural.items()}
         return Posterior(q, moments, tuple(bounds))
+
+    def bound_here(self) -> float:
+        """The bound at these factors: E_q[log p] and the entropy."""
+        return self.expectation.expected() + self.fit.entropy(self.natural, self.expectation.moments)
 
     def sweep(self) -> list[float]:
         """Move all sites in turn until none moves any more; the bound after each sweep."""
         bounds = []
         order = sorted(self.kinds, key=lambda name: name != "Y")
         for _ in range(self.settings.sweeps):
-            before = self.moments()
+            before = dict(self.expectation.moments)
             for name in order:
-                for clients in self.groups(name) if name in self.interacting else [slice(None)]:
-                    self.move(name, clients)
+                if name in self.interacting:
+                    for clients in self.groups(name):
+                        self.move_some(name, clients)
+                else:
+                    self.move(name)
             self.raise_closed_form()
+            self.bound = self.bound_here()
             bounds.append(self.bound)
             if self.moved(before) < self.settings.tol:
                 break
         return bounds
 
-    def moments(self) -> Values:
-        """E[Y], E[z] and E[log pi] of the current factors."""
-        return {name: self.moment(name, value) for name, value in self.natural.items()}
-
     def moved(self, before: Values) -> float:
         """How far the moments are from what they were, at most."""
-        return max((float((m - before[name]).abs().max()) for name, m in self.moments().items()), default=0.0)
-
-    def moment(self, name: str, natural: Tensor) -> Tensor:
-        return expected_log(natural) if self.kinds[name] == "dirichlet" else factor(self.kinds[name], natural).mean
-
-    def value(self, name: str, moment: Tensor) -> Tensor:
-        return moment.exp() if self.kinds[name] == "dirichlet" else moment
-
-    def evaluate(self, natural: Values) -> tuple[float, Values]:
-        """The bound at these factors and d E_q[log p] / d moment for each of them."""
-        leaves = {name: self.moment(name, value).detach().requires_grad_() for name, value in natural.items()}
-        values = {name: self.value(name, leaf) for name, leaf in leaves.items()}
-        total, _ = log_joint(self.joint, values, *self.args)
-        bound = float(total.detach())
-        for name, value in natural.items():
-            entropy = factor(self.kinds[name], value).entropy()
-            bound += float(scale_and_mask(entropy, mask=self.guide.mask(name)).sum())
-        if not leaves:
-            return bound, {}
-        gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-        return bound, {
-            name: torch.zeros_like(leaf) if gradient is None else gradient
-            for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True)
-        }
+        now = self.expectation.moments
+        return max((float((m - before[name]).abs().max()) for name, m in now.items()), default=0.0)
 
     def interacts(self, name: str) -> bool:
         """Does the optimum of this site's factor for one client depend on its factor for another?"""
-        natural = self.natural[name]
-        other = torch.rand(natural.shape, generator=self.generator, dtype=natural.dtype) + 0.5
-        _, moved = self.evaluate({**self.natural, name: other})
-        here = self.gradients[name]
-        return bool((moved[name] - here).abs().max() > 1e-9 * (1 + here.abs().max()))
+        here, moment = self.expectation.derivative(name), self.expectation.moments[name]
+        other = torch.rand(moment.shape, generator=self.generator, dtype=moment.dtype) + 0.5
+        self.expectation.update(name, expected(self.kinds[name], other))
+        moved = self.expectation.derivative(name)
+        self.expectation.update(name, moment)
+        return bool((moved - here).abs().max() > 1e-9 * (1 + here.abs().max()))
 
     def groups(self, name: str) -> list[Tensor]:
         """A random partition of the clients into groups that move together."""
         num_clients = self.natural[name].shape[0]
         return list(torch.randperm(num_clients, generator=self.generator).chunk(min(self.settings.blocks, num_clients)))
 
-    def move(self, name: str, clients: Any) -> None:
-        """Move one site, for some clients, to its optimum; halve the step while the bound falls."""
-        offset = 1.0 if self.kinds[name] == "dirichlet" else 0.0
+    def target(self, name: str, rows: Tensor | None = None) -> Tensor:
+        """The natural parameter of a site's optimum given everything else."""
         # The logarithm of a probability of 0 is as good as any very low number, and can be computed with.
-        target = self.gradients[name][clients].clamp(min=NEVER) + offset
-        here = self.natural[name]
-        step = self.settings.step
-        for _ in range(8):
-            there = here.clone()
-            there[clients] = (1 - step) * here[clients] + step * target
-            natural = {**self.natural, name: there}
-            bound, gradients = self.evaluate(natural)
-            if self.accepts(bound):
-                self.natural, self.bound, self.gradients = natural, bound, gradients
-                return
-            step /= 2
+        target = self.expectation.derivative(name, rows).clamp(min=NEVER)
+        return target + 1 if self.kinds[name] == "dirichlet" else target
 
-    def accepts(self, bound: float) -> bool:
-        return bound >= self.bound - 1e-10 * (1 + abs(self.bound))
+    def move(self, name: str) -> None:
+        """Move a site that does not interact with itself: E_q[log p] is linear in it, so that the bound cannot fall."""
+        target, step = self.target(name), self.settings.step
+        self.natural[name] = target if step == 1 else (1 - step) * self.natural[name] + step * target
+        self.expectation.update(name, expected(self.kinds[name], self.natural[name]))
+
+    def move_some(self, name: str, rows: Tensor) -> None:
+        """Move some clients of a site to their optimum given the others; halve the step while the bound falls."""
+        target, moments, natural = self.target(name, rows), self.expectation.moments[name], self.natural[name]
+        kind, weight, step = self.kinds[name], self.fit.weights[name], self.settings.step
+        here = natural[rows]
+        before = entropy(kind, here, moments[rows])
+        for _ in range(8):
+            there = target if step == 1 else (1 - step) * here + step * target
+            moment = expected(kind, there)
+            gained = entropy(kind, there, moment) - before
+            rise = float((gained if weight is None else gained * weight[rows]).sum())
+            rise += self.expectation.rise(name, moment, rows)
+            if rise >= -1e-10 * (1 + abs(self.bound)):
+                self.natural[name] = natural.index_copy(0, rows, there)
+                self.bound += rise
+                return
+            self.expectation.update(name, moments)
+            step /= 2
 
     def raise_closed_form(self) -> None:
         """Set the closed-form parameters to their optimum given the moments."""
-        if set_closed_form(self.program, self.moments(), *self.args):
-            self.bound, self.gradients = self.evaluate(self.natural)
+        self.expectation.refresh(set_closed_form(self.program, self.expectation.moments, *self.fit.args))
 
-    def free_parameters(self) -> list[Tensor]:
-        """Those that have no closed form."""
-        solved = set(self.program.closed_form(self.moments(), *self.args))
-        return [
-            parameter
+    def free_parameters(self) -> dict[str, Tensor]:
+        """Those that have no closed form, by name."""
+        solved = set(self.program.closed_form(self.expectation.moments, *self.fit.args))
+        return {
+            name: parameter
             for name, parameter in self.program.named_parameters()
             if parameter.requires_grad and name.removesuffix("_unconstrained") not in solved
-        ]
+        }
 
-    def optimizer(self, free: list[Tensor]) -> tuple[torch.optim.Optimizer, Callable[[], Tensor]]:
+    def optimizer(self, free: dict[str, Tensor]) -> tuple[torch.optim.Optimizer, Callable[[], Tensor]]:
         """The optimiser of these parameters, and what it lowers: -E_q[log p] at the q of the moment."""
         with optimizer_settings():
-            optimizer = self.settings.optimizer(free)
+            optimizer = self.settings.optimizer(free.values())
 
         def closure() -> Tensor:
             optimizer.zero_grad()
-            values = {name: soft_value(self.kinds[name], value) for name, value in self.natural.items()}
-            loss = -log_joint(self.joint, values, *self.args)[0]
-            loss.backward()
+            with torch.enable_grad():
+                loss = self.expectation.loss()
+                loss.backward()
             return loss
 
         return optimizer, closure
@@ -261,11 +320,13 @@ class _Ascent:
         for _ in range(self.settings.optimizer_steps):
             optimizer.step(closure)  # type: ignore[arg-type]
         optimizer.zero_grad()
-        bound, gradients = self.evaluate(self.natural)
-        if self.accepts(bound):
-            self.bound, self.gradients = bound, gradients
+        self.expectation.refresh(free)
+        bound = self.bound_here()
+        if bound >= self.bound - 1e-10 * (1 + abs(self.bound)):
+            self.bound = bound
         else:
             self.program.load_state_dict(before)
+            self.expectation.refresh(free)
         return [self.bound]
 
     def raise_with_q(self) -> list[float]:
@@ -280,21 +341,21 @@ class _Ascent:
         optimizer, closure = self.optimizer(free)
         still = 0
         while len(bounds) < self.settings.optimizer_steps and still < PATIENCE:
-            here = [parameter.detach().clone() for parameter in free]
-            before = self.natural, self.bound, self.gradients
+            here = [parameter.detach().clone() for parameter in free.values()]
+            natural, before = self.natural, self.bound
             optimizer.step(closure)  # type: ignore[arg-type]
-            there = [parameter.detach().clone() for parameter in free]
+            there = [parameter.detach().clone() for parameter in free.values()]
             for step in (*(0.5**number for number in range(8)), 0.0):
-                self.natural, self.bound, self.gradients = before
-                with torch.no_grad():
-                    for parameter, start, end in zip(free, here, there, strict=True):
-                        parameter.copy_(torch.lerp(start, end, step) if step else start)
+                self.place(natural)
+                for parameter, start, end in zip(free.values(), here, there, strict=True):
+                    parameter.copy_(torch.lerp(start, end, step) if step else start)
+                self.expectation.refresh(free)
+                self.bound = before
                 if step:
-                    self.bound, self.gradients = self.evaluate(self.natural)
                     self.sweep()
-                    if self.bound >= before[1]:
+                    if self.bound >= before:
                         break
             bounds.append(self.bound)
-            still = 0 if self.bound >= before[1] + self.settings.tol else still + 1
+            still = 0 if self.bound >= before + self.settings.tol else still + 1
         optimizer.zero_grad()
         return bounds
