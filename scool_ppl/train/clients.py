@@ -195,7 +195,7 @@ class Clients:
         for each in networks:
             self._check(each)
         self._executors.choose(None, partial(self._trial, networks[0]))
-        return Forward(self._executors.running, self._task, self.inputs, self._width)
+        return Forward(self._executors.running, self._executors.loop, self._task, self.inputs, self._width)
 
     @torch.no_grad()
     def evaluate(self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None) -> Evaluation:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,23 +15,51 @@ from scool_ppl.train.executors.executor import Executor, mixed
 from scool_ppl.train.questions import Ensemble, Mixture, Params, PredictionLoss, Predictor
 
 _ELEMENTS_AT_ONCE = 2**25  # of the widest layer in one forward pass: some hundred MB
+_ELEMENTS_IN_CACHE = 2**21  # shared with other cores, and more than one layer
+_MANY = 4096  # common inputs: for so many one network after the other is quicker than all at once
 
 
 @dataclass(frozen=True)
 class Forward:
-    """An executor and the inputs that it runs on; `width`: elements of the networks' widest layer for one input."""
+    """An executor and the inputs that it runs on; `width`: elements of the networks' widest layer for one input.
+
+    one_by_one: the executor for networks that all see the same many inputs.
+    """
 
     executor: Executor
+    one_by_one: Executor
     task: Task
     inputs: Tensor
     width: int
 
-    def chunks(self, length: int, networks: int, shared: bool = False) -> Iterator[slice]:
+    @property
+    def fitting(self) -> int:
+        """Inputs whose widest layer in one network fits: into a processor's cache, elsewhere into memory."""
+        elements = _ELEMENTS_IN_CACHE if self.inputs.device.type == "cpu" else _ELEMENTS_AT_ONCE
+        return elements // self.width
+
+    def chunks(self, length: int, networks: int) -> Iterator[slice]:
         """Slices of `length` inputs per network, so short that the activations of the networks at work fit."""
-        gathered = 0 if shared else networks * self.inputs[0].numel()
-        at_once = max(1, _ELEMENTS_AT_ONCE // max(self.executor.at_once(networks) * self.width, gathered))
+        gathered = _ELEMENTS_AT_ONCE // (networks * self.inputs[0].numel())
+        at_once = max(1, min(self.fitting // self.executor.together(networks), gathered))
         for start in range(0, length, at_once):
             yield slice(start, start + at_once)
+
+    def on_common(
+        self, networks: Params, index: Tensor, then: Callable[[slice, Tensor, slice], Tensor]
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """What then(rows, outputs, which) makes of the outputs of all networks on the same inputs, some rows at a time.
+
+        then is called with the outputs (k, rows, ...) of the networks `which`, so few that a processor's cache holds them.
+        """
+        many = self.inputs.device.type == "cpu" and len(index) >= _MANY
+        executor = self.one_by_one if many else self.executor
+        count = len(next(iter(networks.values())))
+        rows = max(1, self.fitting // (1 if self.inputs.device.type == "cpu" else count))
+        block = max(1, self.fitting // min(rows, max(1, len(index))))
+        for start in range(0, len(index), rows):
+            part = slice(start, start + rows)
+            yield part, executor.on_common(networks, self.inputs[index[part]], partial(then, part), block)
 
     def outputs(
         self, networks: Params | Ensemble, rows: Tensor, mixture: Mixture | None
@@ -89,10 +118,13 @@ class Forward:
         index, targets = (field[mask].to(self.inputs.device) for field in (probe.index, probe.targets))
         owner = mask.nonzero()[:, 0].to(self.inputs.device)
         totals = next(iter(networks.values())).new_zeros(count, len(mask))
-        for part in self.chunks(len(index), count, shared=True):
-            outputs = self.executor.forward(networks, self.inputs[index[part]], shared=True)
-            labels = targets[part].expand(count, *targets[part].shape)
-            totals.index_add_(1, owner[part], self.task.losses(outputs, labels))
+
+        def by_owner(part: slice, outputs: Tensor, which: slice) -> Tensor:
+            losses = self.task.losses(outputs, targets[part].expand(len(outputs), *targets[part].shape))
+            return losses.new_zeros(len(losses), len(mask)).index_add_(1, owner[part], losses)
+
+        for _, each in self.on_common(networks, index, by_owner):
+            totals += each
         return totals / mask.sum(-1).to(self.inputs.device)
 
     def image_losses(self, networks: Params, senders: Tensor | None, probe: Probe, temperature: Tensor) -> Tensor:
@@ -112,16 +144,18 @@ class Forward:
         """Every network on every row: each network sees the same pile of inputs."""
         mask, count = probe.mask.to(self.inputs.device), len(temperature)
         index, targets = (field.to(self.inputs.device)[mask] for field in (probe.index, probe.targets))
-        losses = []
-        for part in self.chunks(len(index), count, shared=True):
-            outputs = self._tempered(
-                self.executor.forward(networks, self.inputs[index[part]], shared=True), temperature
-            )
-            losses.append(self.task.position_losses(outputs, targets[part].expand(count, *targets[part].shape)))
-        each = torch.cat(losses, 1)
-        found = each.new_full((*mask.shape, count, each.shape[-1]), torch.nan)
-        found[mask] = _told(each).transpose(0, 1)
-        return found.transpose(1, 2)
+        owner, place = mask.nonzero().T
+        found: list[Tensor] = []
+
+        def by_image(part: slice, outputs: Tensor, which: slice) -> Tensor:
+            labels = targets[part].expand(len(outputs), *targets[part].shape)
+            return _told(self.task.position_losses(self._tempered(outputs, temperature[which]), labels))
+
+        for part, each in self.on_common(networks, index, by_image):
+            if not found:
+                found.append(each.new_full((count, *mask.shape, each.shape[-1]), torch.nan))
+            found[0][:, owner[part], place[part]] = each
+        return found[0].transpose(0, 1)
 
     def _own_image_losses(self, networks: Params, probe: Probe, temperature: Tensor) -> Tensor:
         """Each network on its own row, (K, n, T)."""

@@ -104,6 +104,7 @@ def test_an_absent_client_holds_its_row_and_nobodys_block() -> None:
     assert bool((after.prior["alpha_unconstrained"] != state.prior["alpha_unconstrained"]).all())
 
 
+@pytest.mark.filterwarnings("ignore:Shared runs in Pyro")  # a level is not linear in `which`
 def test_a_learned_table_keeps_the_axes_that_its_prior_declares() -> None:
     def model(federation: Federation) -> CooperationModel:
         return brief(CooperationModel(Shared(federation.num_clients), Ignored(), Mixing()))

@@ -129,7 +129,7 @@ def test_evaluation_equals_a_plain_computation(executor: str) -> None:
 
 @pytest.mark.parametrize("at_once", [2**25, 1000])
 def test_predictions_are_the_outputs_on_a_clients_own_rows(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scool_ppl.train.forward._ELEMENTS_AT_ONCE", at_once)
+    monkeypatch.setattr("scool_ppl.train.forward._ELEMENTS_IN_CACHE", at_once)
     data = federation()
     network = clients(data)
     params = distinct(network)

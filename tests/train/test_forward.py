@@ -10,6 +10,7 @@ from torch import Tensor
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.clients import Clients
+from scool_ppl.train.executors.executor import Executor
 from scool_ppl.train.executors.loop import Loop
 from scool_ppl.train.executors.stacked import Stacked
 from scool_ppl.train.forward import Forward
@@ -31,7 +32,7 @@ def double_loop(network: Clients, params: Params) -> Tensor:
 @pytest.mark.parametrize("executor", ["stacked", "loop"])
 @pytest.mark.parametrize("at_once", [2**25, 1000])
 def test_cross_loss_equals_a_double_loop(executor: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scool_ppl.train.forward._ELEMENTS_AT_ONCE", at_once)
+    monkeypatch.setattr("scool_ppl.train.forward._ELEMENTS_IN_CACHE", at_once)
     network = clients(federation(), executor, probe_size=10)
     params, probe = distinct(network), network.probe(0, 0)
     loss = double_loop(network, params)
@@ -52,15 +53,14 @@ def test_cross_loss_equals_a_double_loop(executor: str, at_once: int, monkeypatc
 def bench_of(network: Clients, executor: str) -> Forward:
     """Forward passes of 4 networks with 64 hidden units, with two workers in the loop."""
     module, cpu = network.network().double(), torch.device("cpu")
-    if executor == "stacked":
-        return Forward(
-            Stacked(module, network.federation.task, SGD, False, cpu), network.federation.task, network.inputs, 64
-        )
-    return Forward(Loop(module, network.federation.task, SGD, False), network.federation.task, network.inputs, 64)
+    loop = Loop(module, network.federation.task, SGD, False)
+    stacked = Stacked(module, network.federation.task, SGD, False, cpu)
+    chosen: Executor = stacked if executor == "stacked" else loop
+    return Forward(chosen, loop, network.federation.task, network.inputs, 64)
 
 
 def test_pieces_fit_the_activations_of_the_networks_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scool_ppl.train.forward._ELEMENTS_AT_ONCE", 1000)
+    monkeypatch.setattr("scool_ppl.train.forward._ELEMENTS_IN_CACHE", 1000)
     network = clients(federation())
     stacked = bench_of(network, "stacked")
     for length, networks in ((11, 4), (3, 4), (100, 2), (0, 4)):
@@ -68,7 +68,7 @@ def test_pieces_fit_the_activations_of_the_networks_at_work(monkeypatch: pytest.
         covered = [column for piece in pieces for column in range(length)[piece]]
         assert covered == list(range(length))
         assert all(len(range(length)[piece]) * networks * 64 <= 1000 for piece in pieces)
-    # The loop has one network at work for each worker, so its pieces are longer; but never shorter than one input.
+    # The loop has one network at work on each core, so its pieces are longer; but never shorter than one input.
     assert len(list(bench_of(network, "loop").chunks(11, 4))) < len(list(stacked.chunks(11, 4)))
     assert len(list(stacked.chunks(5, 10**6))) == 5
 
@@ -78,7 +78,7 @@ def test_pieces_fit_the_activations_of_the_networks_at_work(monkeypatch: pytest.
 def test_own_loss_and_its_gradient_equal_plain_pytorch(
     executor: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scool_ppl.train.forward._ELEMENTS_AT_ONCE", at_once)
+    monkeypatch.setattr("scool_ppl.train.forward._ELEMENTS_IN_CACHE", at_once)
     network = clients(federation(), executor, probe_size=10)
     probe = network.probe(0, 0)
     leaves = {name: value.clone().requires_grad_() for name, value in distinct(network).items()}

@@ -97,7 +97,10 @@ class NaturalGradient:
         parameters, random = fit.program.state(), fit.generator.get_state()
         try:
             with soft_values():
-                return fit.highest(fit.compiled(starts[0]), starts)
+                best = fit.highest(fit.compiled(starts[0]), starts)
+                bound, graph = fit.played(best)
+            check_same(best.elbo, bound)
+            return best, graph
         except Unsupported as reason:
             if not (isinstance(fit.joint, Joint) and fit.joint.table is None):
                 warnings.warn(
@@ -106,7 +109,8 @@ class NaturalGradient:
         fit.generator.set_state(random)
         fit.program.load_state_dict(parameters)
         with soft_values():
-            return fit.highest(fit.interpreted(starts[0]), starts)
+            best = fit.highest(fit.interpreted(starts[0]), starts)
+            return best, fit.played(best)[1]
 
 
 def discrete_guide(model: AnyProgram, *args: Any) -> AutoMeanField:
@@ -147,8 +151,8 @@ class _Fit:
     def interpreted(self, start: Values) -> Expectation:
         return Interpreted(self.joint, self.guide.kinds, self.moments(start), self.args)
 
-    def highest(self, expectation: Expectation, starts: list[Values]) -> tuple[Posterior, Any]:
-        """The result of the start that ends at the highest bound, and what the program returns there."""
+    def highest(self, expectation: Expectation, starts: list[Values]) -> Posterior:
+        """The result of the start that ends at the highest bound."""
         before, ends = self.program.state(), []
         for number, start in enumerate(starts):
             if number:
@@ -159,15 +163,14 @@ class _Fit:
         best, parameters = max(ends, key=lambda end: end[0].elbo)
         if parameters is not None:
             self.program.load_state_dict(parameters)
-        return best, self._played(best)
+        return best
 
-    def _played(self, posterior: Posterior) -> Any:
-        """What the program returns at a posterior's moments; there its own log joint must be what was found."""
+    def played(self, posterior: Posterior) -> tuple[float, Any]:
+        """The bound at a posterior and what the program returns there, by a run in Pyro."""
         natural, moments = self.natural(posterior.q), self.moments(posterior.q)
         values = {name: m.exp() if self.guide.kinds[name] == "dirichlet" else m for name, m in moments.items()}
         total, trace = log_joint(self.joint, values, *self.args)
-        check_same(posterior.elbo, float(total) + self.entropy(natural, moments))
-        return trace.nodes["_RETURN"]["value"]
+        return float(total) + self.entropy(natural, moments), trace.nodes["_RETURN"]["value"]
 
     def entropy(self, natural: Values, moments: Values) -> float:
         """The entropy of all factors, of what is not masked."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -16,6 +16,9 @@ from scool_ppl.train.questions import Params
 
 STARTED = "started"
 
+Then = Callable[[Tensor, slice], Tensor]
+"""then(outputs, which)"""
+
 
 class Executor(Protocol):
     """Trains and evaluates K networks on a task; neither changes what it is given."""
@@ -28,12 +31,18 @@ class Executor(Protocol):
         """Parameters and optimiser state after the batches, and losses (K, S); `seeds` feed dropout, one a client."""
         ...
 
-    def at_once(self, count: int) -> int:
-        """How many of `count` networks are at work at the same time."""
+    def together(self, count: int) -> int:
+        """How many of `count` networks are at work on the same core."""
         ...
 
-    def forward(self, params: Params, inputs: Tensor, *, shared: bool = False) -> Tensor:
-        """Outputs (K, B, C) of every network on its own inputs (K, B, ...), or on common ones (B, ...) if shared."""
+    def forward(self, params: Params, inputs: Tensor) -> Tensor:
+        """Outputs (K, B, C) of every network on its own inputs (K, B, ...)."""
+        ...
+
+    def on_common(self, params: Params, inputs: Tensor, then: Then, block: int) -> Tensor:
+        """All networks on the same inputs (B, ...): what `then` makes of the outputs (k, B, C) of the networks `which`,
+        at most `block` of them at a time, one after the other, (K, ...).
+        """
         ...
 
 

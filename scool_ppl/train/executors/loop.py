@@ -17,7 +17,7 @@ from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
 from scool_ppl.train.executors.descent import MakeOptimizer, descend, towards
-from scool_ppl.train.executors.executor import STARTED, is_convolutional, who_started, with_started
+from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, who_started, with_started
 from scool_ppl.train.questions import Params
 
 Result = TypeVar("Result")
@@ -82,20 +82,32 @@ class Loop:
     def _ready(self, inputs: Tensor) -> Tensor:
         return inputs.contiguous(memory_format=self.format) if inputs.dim() == 4 else inputs
 
-    def at_once(self, count: int) -> int:
-        """One network for each worker."""
-        return self.workers
+    def together(self, count: int) -> int:
+        """Each worker has a core and one network."""
+        return 1
 
-    def forward(self, params: Params, inputs: Tensor, *, shared: bool = False) -> Tensor:
+    def forward(self, params: Params, inputs: Tensor) -> Tensor:
+        return torch.stack(self._evaluated(params, lambda client: self._ready(inputs[client]), lambda out, client: out))
+
+    def on_common(self, params: Params, inputs: Tensor, then: Then, block: int) -> Tensor:
+        ready = self._ready(inputs)
+        each = self._evaluated(
+            params, lambda client: ready, lambda out, client: then(out[None], slice(client, client + 1))
+        )
+        return torch.cat(each)
+
+    def _evaluated(
+        self, params: Params, inputs: Callable[[int], Tensor], then: Callable[[Tensor, int], Tensor]
+    ) -> list[Tensor]:
+        """What `then` makes of the outputs of each client's network on its inputs."""
         grad = torch.is_grad_enabled()
 
         def work(module: nn.Module, client: int) -> Tensor:
             own = {name: value[client] for name, value in params.items()}
             with torch.set_grad_enabled(grad):
-                x = self._ready(inputs if shared else inputs[client])
-                return torch.func.functional_call(module.eval(), own, (x,))
+                return then(torch.func.functional_call(module.eval(), own, (inputs(client),)), client)
 
-        return torch.stack(self._each(work, len(next(iter(params.values())))))
+        return self._each(work, len(next(iter(params.values()))))
 
     def _each(self, work: Callable[[nn.Module, int], Result], count: int) -> list[Result]:
         """work(module, client) for every client, each worker with a module of its own."""

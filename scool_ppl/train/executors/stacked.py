@@ -19,7 +19,7 @@ from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
 from scool_ppl.train.executors.descent import MakeOptimizer, descend, towards
-from scool_ppl.train.executors.executor import STARTED, is_convolutional, who_started, with_started
+from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, who_started, with_started
 from scool_ppl.train.questions import Params
 
 _SMALL = 2**20  # parameters in the stack
@@ -126,14 +126,24 @@ class Stacked:
 
         return torch.func.vmap(call, in_dims=(0, None if shared else 0), randomness="different")
 
-    def at_once(self, count: int) -> int:
+    def together(self, count: int) -> int:
         """All networks are at work at the same time."""
         return count
 
-    def forward(self, params: Params, inputs: Tensor, *, shared: bool = False) -> Tensor:
+    def forward(self, params: Params, inputs: Tensor) -> Tensor:
         self.module.eval()
         with self._enough_threads(params):
-            return self._vmapped(shared)(params, inputs)
+            return self._vmapped(shared=False)(params, inputs)
+
+    def on_common(self, params: Params, inputs: Tensor, then: Then, block: int) -> Tensor:
+        self.module.eval()
+        found = []
+        with self._enough_threads(params):
+            for start in range(0, len(next(iter(params.values()))), block):
+                which = slice(start, start + block)
+                own = {name: value[which] for name, value in params.items()}
+                found.append(then(self._vmapped(shared=True)(own, inputs), which))
+        return torch.cat(found)
 
     def _enough_threads(self, params: Params) -> AbstractContextManager[None]:
         """One thread for small stacks: more gain little there, and stall at every barrier when cores are shared."""

@@ -33,8 +33,8 @@ def loop_of(module: nn.Module, random: bool = False) -> Loop:
 
 def test_there_is_a_worker_for_every_thread_but_noise_is_drawn_by_one() -> None:
     torch.set_num_threads(3)
-    assert (loop_of(MLP(5, 3)).workers, loop_of(MLP(5, 3)).at_once(100)) == (3, 3)
-    assert loop_of(nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.5)), random=True).at_once(100) == 1
+    assert (loop_of(MLP(5, 3)).workers, loop_of(MLP(5, 3)).together(100)) == (3, 1)
+    assert loop_of(nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.5)), random=True).workers == 1
     torch.set_num_threads(1)
     assert loop_of(MLP(5, 3)).workers == 1
 
@@ -45,7 +45,9 @@ def test_outputs_are_those_of_each_network_and_can_be_derived(shared: bool) -> N
     network = clients(federation(), "loop")
     params = {name: value.requires_grad_() for name, value in distinct(network).items()}
     inputs = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = loop_of(MLP(5, 3).double()).forward(params, inputs[0] if shared else inputs, shared=shared)
+    loop = loop_of(MLP(5, 3).double())
+    common = loop.on_common(params, inputs[0], lambda outputs, which: outputs, block=2)
+    found = common if shared else loop.forward(params, inputs)
     for i in range(4):
         module = module_of({name: value.detach() for name, value in params.items()}, i)
         torch.testing.assert_close(found[i], module(inputs[0 if shared else i]), rtol=0, atol=1e-12)
