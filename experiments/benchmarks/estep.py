@@ -9,13 +9,13 @@ both find the same graph.
 
 from __future__ import annotations
 
-import torch
 import timing
+import torch
 from torch import Tensor
 
 from scool_ppl import Evidence, NaturalGradient
 from scool_ppl.infer import Joint
-from scool_ppl.infer.priors import MMSBM, SBM
+from scool_ppl.infer.priors import SBM
 
 SWEEPS, BLOCKS, GROUPS, CLAMP = 20, 8, 5, 0.1
 

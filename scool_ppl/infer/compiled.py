@@ -6,6 +6,7 @@ with its parameters alone is kept as it is, to be done again when they change.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -65,15 +66,16 @@ class Exp:
     log: Form
 
 
-_READS = frozenset(
-    "item tolist numpy __bool__ __float__ __int__ __index__ __array__ __contains__ equal allclose is_nonzero nonzero "
-    "argmax argmin argsort sort unique masked_select".split()
-)
+_READS = {
+    *("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__array__", "__contains__"),
+    *("equal", "allclose", "is_nonzero", "nonzero", "argmax", "argmin", "argsort", "sort", "unique", "masked_select"),
+}
 """What makes a program's course or shapes depend on values."""
 
-_SHAPES = frozenset(
-    "new_zeros new_ones new_full new_empty new_tensor zeros_like ones_like full_like empty_like rand_like randn_like".split()
-)
+_SHAPES = {
+    *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"),
+    *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
+}
 """What takes a tensor's shape and kind, not its values."""
 
 
@@ -244,7 +246,7 @@ class Recorder(TorchFunctionMode):
 
     def _mean(self, x: Tensor, dim: Any = None, keepdim: bool = False) -> Form:
         total = self._sum(x, dim, keepdim)
-        count = math.prod(1 if a is None else self.axes.sizes[a] for a in total.axes) or 1
+        count = math.prod(1 if axis is None else self.axes.sizes[axis] for axis in total.axes)
         return total.scaled(count / x.numel())
 
     def _einsum(self, equation: str, *operands: Any) -> Form:
@@ -516,7 +518,7 @@ class Compiled:
         parameters = self._parameters()
         changed = {known for name in names for known in (name, f"{name}_unconstrained") if known in parameters}
         with torch.no_grad():
-            tensors = {**self._done, **parameters}
+            tensors: dict[Hashable, Tensor] = {**self._done, **parameters}
             for name, needed in self._needed.items():
                 if needed & changed:
                     tensors[name] = self._done[name] = self._repeated(self.steps[name], tensors)
@@ -612,7 +614,7 @@ class Compiled:
 
     def loss(self) -> Tensor:
         """-E_q[log p], differentiable in the parameters."""
-        tensors: dict[Hashable, Tensor] = dict(self._parameters())
+        tensors: dict[Hashable, Tensor] = {**self._parameters()}
         for name in self._needed:
             tensors[name] = self._repeated(self.steps[name], tensors)
         total: Tensor | float = 0.0

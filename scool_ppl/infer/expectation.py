@@ -64,10 +64,13 @@ class Interpreted:
             with torch.enable_grad():
                 total = self._log_joint(leaves)
             gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True) if leaves else ()
-            self._found = float(total.detach()), {
-                name: torch.zeros_like(leaf) if gradient is None else gradient
-                for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True)
-            }
+            self._found = (
+                float(total.detach()),
+                {
+                    name: torch.zeros_like(leaf) if gradient is None else gradient
+                    for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True)
+                },
+            )
         return self._found
 
     def expected(self) -> float:

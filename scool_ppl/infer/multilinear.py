@@ -152,15 +152,13 @@ def added(axes: Axes, forms: Sequence[Form]) -> Form:
 def rows_of(axes: Axes, form: Form, index: RowsOf) -> Form:
     """The form's first dimension read at rows `index` (...,), whose dimensions take its place."""
     first = form.axes[0]
-    if first is None:
-        raise Unsupported("rows of a dimension of size 1")
     named = tuple(None if size == 1 else axes.new(size) for size in index.index.shape)
     places = tuple(axis for axis in named if axis is not None)
     terms = []
     for term in form.terms:
         factors = []
         for source, dims in term.factors:
-            if first not in dims:
+            if first is None or first not in dims:
                 factors.append(Factor(source, dims))
             elif dims[0] == first and dims.count(first) == 1 and source.rows is None:
                 factors.append(Factor(Source(source.name, index), places + dims[1:]))
@@ -194,7 +192,7 @@ class Rows(NamedTuple):
     """Some rows along certain axes, for what a tensor of this name takes part in."""
 
     axes: frozenset[Axis]
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, on purpose
     moving: Hashable
 
 
@@ -238,9 +236,7 @@ class Contractions:
         kept = [axis for axis in dict.fromkeys(left.axes + right.axes) if axis in needed]
         return tuple(kept if others else sorted(kept, key=out.index))
 
-    def _cost(
-        self, nodes: Sequence[Contraction], pair: tuple[int, int], out: Sequence[Axis]
-    ) -> tuple[bool, int, int]:
+    def _cost(self, nodes: Sequence[Contraction], pair: tuple[int, int], out: Sequence[Axis]) -> tuple[bool, int, int]:
         """By how many numbers the product is larger than its parts, then how many multiplications it takes; but what never
         changes is first of all multiplied with what never changes, where that is not larger than either.
         """

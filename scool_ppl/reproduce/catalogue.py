@@ -23,9 +23,10 @@ def experiment_names() -> list[str]:
 
 
 def _files() -> dict[str, Path]:
-    """The experiments' files, also those of folders of their own, by name."""
+    """The experiments' files, also those of folders of their own, by name; benchmarks are none."""
     folder = experiments_folder()
-    return {path.stem: path for path in [*folder.glob("*.py"), *folder.glob("*/*.py")]}
+    found = {path.stem: path for path in [*folder.glob("*.py"), *folder.glob("*/*.py")]}
+    return {name: path for name, path in found.items() if "def experiment(" in path.read_text()}
 
 
 def experiment_title(name: str) -> str:

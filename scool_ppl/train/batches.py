@@ -64,18 +64,31 @@ def shuffled(
     With `steps`, exactly that many batches per client. Clients with fewer batches run out of them earlier: their steps
     come first and the padding last.
     """
-    rows = [
-        _order(members, batch_size, epochs, steps, generator(seed, "batches", round, name))
-        for members, name in zip(federation.train, federation.names, strict=True)
-    ]
-    length, size = max(len(row[0]) for row in rows), max(row[0].shape[1] for row in rows)
-    index = torch.zeros(len(rows), length, size, dtype=torch.long)
-    weight = torch.zeros(len(rows), length, size, dtype=torch.float64)
-    for row, (order, mask) in enumerate(rows):
-        if len(order):
-            index[row] = order[0, 0]
-            index[row, : len(order), : order.shape[1]] = order
-            weight[row, : len(order), : order.shape[1]] = mask.double() / mask.sum(-1, keepdim=True)
+    lengths = federation.sizes("train").tolist()
+    tables = {count: _order(count, batch_size, epochs, steps) for count in sorted(set(lengths))}
+    length, size = (max(mask.shape[axis] for _, mask in tables.values()) for axis in (0, 1))
+    index = torch.zeros(len(lengths), length, size, dtype=torch.long)
+    weight = torch.zeros(len(lengths), length, size, dtype=torch.float64)
+    for count, (rounds, mask) in tables.items():
+        alike = [client for client, other in enumerate(lengths) if other == count]
+        if not len(mask):
+            continue
+        noise = [
+            torch.rand(
+                rounds,
+                count,
+                generator=generator(seed, "batches", round, federation.names[client]),
+                dtype=torch.float64,
+            )
+            for client in alike
+        ]
+        members = torch.stack([federation.train[client] for client in alike])
+        order = members[:, None].expand(-1, rounds, -1).gather(2, torch.stack(noise).argsort(2))
+        index[alike] = order[:, :1, :1]
+        filler = order[:, :, :1].expand(-1, -1, mask.shape[1] * -(-count // mask.shape[1]) - count)
+        table = torch.cat([order, filler], 2).reshape(len(alike), -1, mask.shape[1])[:, : len(mask)]
+        index[alike, : len(mask), : mask.shape[1]] = table
+        weight[alike, : len(mask), : mask.shape[1]] = mask.double() / mask.sum(-1, keepdim=True)
     return Batches(index, weight, labelled(federation, index))
 
 
@@ -111,21 +124,16 @@ def shared(
     )
 
 
-def _order(
-    members: Tensor, batch_size: int, epochs: int, steps: int | None, random: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """One client's batches as (steps, B) indices and their mask."""
-    size = max(1, min(batch_size, len(members)))
-    per_epoch = -(-len(members) // size)
+def _order(count: int, batch_size: int, epochs: int, steps: int | None) -> tuple[int, Tensor]:
+    """With so many images: how often a client goes through them, and which places of its batches are filled, (S, B)."""
+    size = max(1, min(batch_size, count))
+    per_epoch = -(-count // size)
     if per_epoch == 0:
-        return torch.zeros(0, size, dtype=torch.long), torch.zeros(0, size, dtype=torch.bool)
+        return 0, torch.zeros(0, size, dtype=torch.bool)
     if steps is not None:
         epochs = -(-steps // per_epoch)
-    order = members[torch.rand(epochs, len(members), generator=random, dtype=torch.float64).argsort(1)]
-    filler = order[:, :1].expand(-1, per_epoch * size - len(members))
-    mask = (torch.arange(per_epoch * size) < len(members)).expand(epochs, -1)
-    batches, mask = torch.cat([order, filler], 1).reshape(-1, size), mask.reshape(-1, size)
-    return batches[:steps], mask[:steps]
+    mask = (torch.arange(per_epoch * size) < count).expand(epochs, -1).reshape(-1, size)
+    return epochs, mask[:steps]
 
 
 def drawn(federation: Federation, split: str, size: int, *, seed: int, round: int) -> Probe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -86,7 +87,9 @@ class _Case:
 def check_model(model: str | os.PathLike[str]) -> list[Check]:
     """All checks on a model file; when an early one fails those that build on it are left out."""
     load_module(model)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # What is not linear is said in the report.
+        warnings.filterwarnings("ignore", message=".* runs in Pyro at every evaluation")
         return _report(model)
 
 

@@ -104,7 +104,8 @@ class NaturalGradient:
         except Unsupported as reason:
             if not (isinstance(fit.joint, Joint) and fit.joint.table is None):
                 warnings.warn(
-                    f"{type(fit.program).__name__} runs in Pyro at every evaluation, which is slow: {reason}", stacklevel=2
+                    f"{type(fit.program).__name__} runs in Pyro at every evaluation, which is slow: {reason}",
+                    stacklevel=2,
                 )
         fit.generator.set_state(random)
         fit.program.load_state_dict(parameters)

@@ -12,6 +12,8 @@ from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
 from scool_ppl.train.questions import Params
 
+_FUSED = {(device, dtype) for device in ("cpu", "cuda") for dtype in (torch.float32, torch.float64)}
+
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
 
@@ -26,21 +28,21 @@ def descend(
     pull: Pull | None,
 ) -> tuple[Tensor, Params]:
     """One optimiser step on the leaves per leading entry of batches (S, ..., B); the losses (S, ...) and the state."""
-    optimizer = make(list(leaves.values()))
+    optimizer = fused(make(list(leaves.values())))
     for name, value in state.items():
         entry, _, owner = name.partition("/")
-        optimizer.state[leaves[owner]][entry] = value
+        optimizer.state[leaves[owner]][entry] = as_laid_out(value, leaves[owner])
     shape, losses = batches.index.shape[1:], []
     for index, weight, targets in zip(*batches, strict=True):
         outputs = forward(inputs.index_select(0, index.flatten()).view(*shape, *inputs.shape[1:]))
         loss = (task.losses(outputs, targets) * weight).sum(-1)
         gradients = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
         for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
-            leaf.grad = gradient
+            leaf.grad = None if gradient is None else as_laid_out(gradient, leaf)
             if pull is not None:
                 strength = pull.strength.view(*pull.strength.shape, *(1,) * (leaf.dim() - pull.strength.dim()))
                 proximal = strength * (leaf.detach() - pull.centre[name])
-                leaf.grad = proximal if gradient is None else gradient + proximal
+                leaf.grad = as_laid_out(proximal if gradient is None else gradient + proximal, leaf)
         optimizer.step()
         losses.append(loss.detach())
     after = {
@@ -50,6 +52,23 @@ def descend(
         if value is not None
     }
     return torch.stack(losses), after
+
+
+def as_laid_out(value: Tensor, leaf: Tensor) -> Tensor:
+    """What belongs to a leaf, its dimensions in the leaf's order in memory: a fused step takes that for granted."""
+    if value.shape != leaf.shape or value.stride() == leaf.stride():
+        return value
+    return torch.empty_like(leaf, requires_grad=False).copy_(value)
+
+
+def fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The optimiser with its steps in one kernel, where torch has one and nobody has said how they are to be done."""
+    for group in optimizer.param_groups:
+        asked = [group.get(name) for name in ("foreach", "differentiable", "capturable")]
+        kinds = {(leaf.device.type, leaf.dtype) for leaf in group["params"]}
+        if "fused" in group and group["fused"] is None and not any(asked) and kinds <= _FUSED:
+            group["fused"] = True
+    return optimizer
 
 
 def towards(pull: Pull | None, clients: Tensor | int) -> Pull | None:

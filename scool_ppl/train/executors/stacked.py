@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -22,7 +21,8 @@ from scool_ppl.train.executors.descent import MakeOptimizer, descend, towards
 from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, who_started, with_started
 from scool_ppl.train.questions import Params
 
-_SMALL = 2**20  # parameters in the stack
+_SMALL = 2**18  # parameters in the stack
+_BLOCK = 2**20  # parameters of the clients that are trained together: with their gradients, what a cache holds
 
 
 class Stacked:
@@ -35,6 +35,9 @@ class Stacked:
         self.layout, self.random = optimizer_layout(optimizer, device), random
         self.trainable = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
         self.convolutional = is_convolutional(module)
+        self.size = sum(leaf.numel() for leaf in module.parameters())
+        self.orders: dict[str, tuple[int, ...]] = {}
+        """Of each parameter the order of dimensions in which its gradients lie in memory, where it is another."""
 
     def refusal(self, example: Tensor) -> str | None:
         """Why these networks cannot be stacked at all, if so: found by running two copies on the example (B, ...)."""
@@ -45,9 +48,15 @@ class Stacked:
         try:
             with torch.enable_grad(), seeded(0, example.device):
                 outputs = self._vmapped(shared=True)(pair, example)
-                torch.autograd.grad(outputs.sum(), leaves, allow_unused=True)
+                found = torch.autograd.grad(outputs.sum(), leaves, allow_unused=True)
         except RuntimeError as problem:
             return f"torch.func.vmap cannot run this network ({str(problem).splitlines()[0]})"
+        for name, gradient in zip(self.trainable, found, strict=True):
+            if gradient is not None and not gradient.is_contiguous():
+                strides = gradient.stride()
+                order = sorted(range(gradient.dim()), key=strides.__getitem__, reverse=True)
+                if order[0] == 0 and gradient.permute(order).is_contiguous():
+                    self.orders[name] = tuple(order)
         return None
 
     def obstacle(self, batches: Batches) -> str | None:
@@ -75,7 +84,7 @@ class Stacked:
             seeded(seeds[0] if self.random else None, inputs.device),
         ):
             for start, stop in _runs(active):
-                for rows in self._alike(active[:, start], started, state):
+                for rows in self._blocks(self._alike(active[:, start], started, state)):
                     part = Batches(*(field[rows, start:stop].transpose(0, 1).contiguous() for field in batches))
                     fresh = not started[rows[0]]
                     losses[rows, start:stop] = self._advance(params, state, rows, fresh, inputs, part, pull).T
@@ -92,6 +101,12 @@ class Stacked:
         parts = [((group == number) & moving).nonzero().flatten() for number in range(int(group.max()), -1, -1)]
         return [rows for rows in parts if len(rows)]
 
+    def _blocks(self, groups: Sequence[Tensor]) -> Iterator[Tensor]:
+        """The groups in pieces that a processor's cache holds; those who draw noise, which is one stream, all at once."""
+        for rows in groups:
+            whole = self.random or rows.device.type != "cpu"
+            yield from [rows] if whole else rows.split(max(1, _BLOCK // self.size))
+
     def _advance(
         self,
         params: Params,
@@ -104,21 +119,41 @@ class Stacked:
     ) -> Tensor:
         """Steps of the clients in `rows`, written into `params` and `state`; nobody else moves. Losses (S, rows)."""
         chosen = {name: value[rows] for name, value in params.items()}
-        leaves = {name: chosen[name].requires_grad_() for name in self.trainable}
+        leaves = {name: self._laid(name, chosen[name]).requires_grad_() for name in self.trainable}
         mine = {} if fresh else {name: self._own(name, value, rows) for name, value in state.items()}
-        forward = partial(self._vmapped(shared=False), chosen)
-        losses, mine = descend(self.task, self.optimizer, forward, leaves, mine, inputs, batches, towards(pull, rows))
+        pull = towards(pull, rows)
+        if pull is not None:
+            pull = pull._replace(centre={name: self._laid(name, value) for name, value in pull.centre.items()})
+
+        def forward(inputs: Tensor) -> Tensor:
+            networks = {**chosen, **{name: self._as_is(name, leaf) for name, leaf in leaves.items()}}
+            return self._vmapped(shared=False)(networks, inputs)
+
+        losses, mine = descend(self.task, self.optimizer, forward, leaves, mine, inputs, batches, pull)
         for name, leaf in leaves.items():
-            params[name][rows] = leaf.detach()
+            params[name][rows] = self._as_is(name, leaf.detach())
         for name, value in mine.items():
+            value = self._as_is(name.partition("/")[2], value)
             if name not in state:
                 state[name] = value.new_zeros(len(next(iter(params.values()))), *value.shape[1:])
             state[name][rows.to(value.device)] = value
         return losses
 
+    def _laid(self, name: str, value: Tensor) -> Tensor:
+        """A parameter, or what an optimiser keeps of it, laid out in memory as its gradients are: steps read both in turn."""
+        order = self.orders.get(name)
+        return value if order is None or value.dim() != len(order) else value.permute(order).contiguous()
+
+    def _as_is(self, name: str, value: Tensor) -> Tensor:
+        """The same as the network has it."""
+        order = self.orders.get(name)
+        if order is None or value.dim() != len(order):
+            return value
+        return value.permute([order.index(place) for place in range(len(order))])
+
     def _own(self, name: str, value: Tensor, rows: Tensor) -> Tensor:
-        value = value[rows.to(value.device)]
-        return value[0] if name.partition("/")[0] in self.layout.counters else value
+        value, (entry, _, owner) = value[rows.to(value.device)], name.partition("/")
+        return value[0] if entry in self.layout.counters else self._laid(owner, value)
 
     def _vmapped(self, shared: bool) -> Callable[[Params, Tensor], Tensor]:
         def call(params: Params, inputs: Tensor) -> Tensor:
