@@ -518,7 +518,8 @@ class Compiled:
         parameters = self._parameters()
         changed = {known for name in names for known in (name, f"{name}_unconstrained") if known in parameters}
         with torch.no_grad():
-            tensors: dict[Hashable, Tensor] = {**self._done, **parameters}
+            tensors = dict(self._done)
+            tensors.update((name, value) for name, value in parameters.items())
             for name, needed in self._needed.items():
                 if needed & changed:
                     tensors[name] = self._done[name] = self._repeated(self.steps[name], tensors)
@@ -614,7 +615,7 @@ class Compiled:
 
     def loss(self) -> Tensor:
         """-E_q[log p], differentiable in the parameters."""
-        tensors: dict[Hashable, Tensor] = {**self._parameters()}
+        tensors: dict[Hashable, Tensor] = {name: value for name, value in self._parameters().items()}  # noqa: C416
         for name in self._needed:
             tensors[name] = self._repeated(self.steps[name], tensors)
         total: Tensor | float = 0.0

@@ -43,9 +43,10 @@ from scool_ppl.train.questions import (
 class Clients:
     """K networks of one architecture, each with a client's data.
 
-    executor: `stacked` (vmap), `loop` (one by one), or `auto`: both are timed once, at the first use, and the faster is
-    kept in `executor_name`. The two agree up to rounding; networks with dropout draw different noise in each, so for
-    them `auto` does not measure but takes the stack wherever it runs.
+    executor: `stacked` (vmap), `loop` (one by one), or `auto`: both are timed at the first use, and the faster is kept in
+    `executor_name`, and in the user's cache for other processes, see `executors.remembered`. The two agree up to
+    rounding; networks with dropout draw different noise in each, so for them `auto` does not measure but takes the stack
+    wherever it runs.
     """
 
     def __init__(
@@ -184,10 +185,11 @@ class Clients:
                 "client; take them from init() or train() of the same federation and network"
             )
 
-    def _trial(self, params: Params) -> tuple[Params, Tensor, Batches, object]:
+    def _trial(self, params: Params) -> tuple[Params, Tensor, Batches, str]:
         """Two steps, to measure the executors by, and what the faster one depends on besides the network."""
         shape = (self.num_clients, self.batch_size, *self.inputs.shape[1:])
-        case = (shape, self.inputs.dtype, self.device, self.optimizer)
+        optimizer = " ".join([named(self.optimizer), *settings(self.optimizer)])
+        case = f"{shape} {self.inputs.dtype} on {self.device}, {optimizer}"
         return params, self.inputs, self._placed(self.batches(Plan(epochs=0, steps=2))), case
 
     def _forward(self, *networks: Params) -> Forward:

@@ -15,6 +15,7 @@ from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
 from scool_ppl.train.executors.descent import MakeOptimizer
 from scool_ppl.train.executors.loop import Loop
+from scool_ppl.train.executors.remembered import recall, remember
 from scool_ppl.train.executors.stacked import Stacked
 from scool_ppl.train.questions import Params
 
@@ -66,7 +67,7 @@ class Executors:
                 stacklevel=2,
             )
 
-    def choose(self, batches: Batches | None, trial: Callable[[], tuple[Params, Tensor, Batches, object]]) -> None:
+    def choose(self, batches: Batches | None, trial: Callable[[], tuple[Params, Tensor, Batches, str]]) -> None:
         """Settle what `auto` means: no stack for batches that it cannot do, else whichever is faster on a trial.
 
         trial: networks, inputs, two steps of batches, and what the answer depends on besides the networks.
@@ -79,21 +80,28 @@ class Executors:
             networks, inputs, plan, case = trial()
             runs = [partial(each.train, networks, {}, inputs, plan, None, ()) for each in (self.stacked, self.loop)]
             module = self.stacked.module
-            whole = (repr(module), type(module), case, torch.get_num_threads())
+            whole = f"{type(module).__module__}.{type(module).__qualname__} {module!r}\n{case}"
             self.name = fastest(whole, {"stacked": runs[0], "loop": runs[1]})
 
 
-def fastest(case: object, candidates: dict[str, Callable[[], object]]) -> str:
+def fastest(case: str, candidates: dict[str, Callable[[], object]]) -> str:
     """The quickest candidate after one warm-up call each.
 
-    Remembered per case in this process, so that equal runs in it take the same executor and give the same bits.
+    Remembered per case, in this process and on this machine's disk, so that equal runs take the same executor and give
+    the same bits.
     """
-    if case not in _MEASURED:
+    known = case, torch.get_num_threads()
+    if known not in _MEASURED:
+        kept = recall(case)
+        if kept in candidates:
+            _MEASURED[known] = str(kept)
+    if known not in _MEASURED:
         seconds = {}
         for name, run in candidates.items():
             run()
             start = time.perf_counter()
             run()
             seconds[name] = time.perf_counter() - start
-        _MEASURED[case] = min(seconds, key=lambda name: seconds[name])
-    return _MEASURED[case]
+        _MEASURED[known] = min(seconds, key=lambda name: seconds[name])
+        remember(case, _MEASURED[known], seconds)
+    return _MEASURED[known]

@@ -140,7 +140,7 @@ class Stacked:
         return losses
 
     def _laid(self, name: str, value: Tensor) -> Tensor:
-        """A parameter, or what an optimiser keeps of it, laid out in memory as its gradients are: steps read both in turn."""
+        """A parameter, or what an optimiser keeps of it, laid out as its gradients are: steps read both in turn."""
         order = self.orders.get(name)
         return value if order is None or value.dim() != len(order) else value.permute(order).contiguous()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -75,8 +76,9 @@ def test_auto_measures_once_and_agrees_with_both() -> None:
     assert again.executor_name == chosen
 
 
-def test_the_faster_is_taken_after_a_warm_up_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_faster_is_taken_after_a_warm_up_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "_MEASURED", {})
+    monkeypatch.setenv("SCOOL_CACHE", str(tmp_path))
     calls: list[str] = []
     clock = 0.0
 
