@@ -13,7 +13,7 @@ from torch import Tensor
 from scool_ppl.base.arguments import positive
 from scool_ppl.errors import InputError
 from scool_ppl.look.evidence import Evidence
-from scool_ppl.look.likelihoods import Likelihood
+from scool_ppl.look.likelihoods import Likelihood, RowWise
 from scool_ppl.train.round_start import Memory, Remembered
 
 LEAST = 1e-12
@@ -59,7 +59,9 @@ class BlockMixture(Likelihood):
                 "give the federation validation=0.2"
             )
         images = explained(self._losses(evidence), self._own(evidence), float(evidence.chance), self.errors)
-        return lambda graph: images.log_likelihood(graph).where(evidence.present, 0).sum()
+        return RowWise(
+            lambda receivers, rows: images.log_likelihood(rows, receivers).where(evidence.present[receivers], 0)
+        )
 
     def to_remember(self, evidence: Evidence, log_lik: Tensor | Callable[[Tensor], Tensor]) -> Memory:
         """The first look."""
@@ -97,15 +99,24 @@ class Explained(NamedTuple):
     unit: Tensor
     """The logarithm of the unit of the densities."""
 
-    def log_likelihood(self, graph: Tensor) -> Tensor:
-        """log P(D_i | Y_i) (K,) for a graph (K, K) whose diagonal does not count."""
-        graph = graph * (1 - torch.eye(len(self.alone), dtype=graph.dtype))
-        heard = graph.sum(1)
-        total = torch.einsum("ij,ijnt->int", graph, self.density)
-        mean = (total / heard.clamp(min=LEAST)[:, None, None]).clamp(min=LEAST)
-        explained = ((mean.log() + self.unit) * self.counts).sum((1, 2))
+    def log_likelihood(self, rows: Tensor, receivers: Tensor | None = None) -> Tensor:
+        """log P(D_i | Y_i) (N,) for rows (N, K) of graphs, of these receivers (N,); the rows of one graph if not given.
+
+        A client's hearing itself does not count. All rows of one receiver are one product of matrices.
+        """
+        receivers = torch.arange(len(rows)) if receivers is None else receivers
+        rows = torch.where(receivers[:, None] == torch.arange(len(self.alone)), 0.0, rows)
+        heard = rows.sum(1)
+        said = torch.where(heard > 0, rows.T / heard.clamp(min=LEAST), 0.0).T
+        explained = torch.zeros_like(heard)
+        order = receivers.argsort(stable=True)
+        for same in order.split(torch.bincount(receivers, minlength=len(self.alone)).tolist()):
+            if len(same):
+                client = int(receivers[same[0]])
+                mean = (said[same] @ self.density[client].flatten(1)).clamp_(min=LEAST)
+                explained[same] = mean.log_().add_(self.unit) @ self.counts[client].flatten()
         share = heard.clamp(max=1)
-        return share * explained + (1 - share) * self.alone
+        return share * explained + (1 - share) * self.alone[receivers]
 
 
 def explained(losses: Tensor, own: Tensor, chance: float = math.inf, errors: float = 2.0) -> Explained:

@@ -44,6 +44,20 @@ class Likelihood:
 
 
 @dataclass(frozen=True)
+class RowWise:
+    """log P(D | Y) = sum_i f_i(Y_i) as a function of the graph (K, M): of whom a client hears its own data depend alone.
+
+    rows: of receivers (N,) and rows of graphs (N, M) the terms f_i (N,). A graph that differs in few rows from one that
+    has been scored is scored by these.
+    """
+
+    rows: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, graph: Tensor) -> Tensor:
+        return self.rows(torch.arange(len(graph)), graph).sum()
+
+
+@dataclass(frozen=True)
 class Ignored(Likelihood):
     """P(D | theta) does not involve Y (case 1.1): no pair is favoured, the posterior of Y is its prior."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import log_joint
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.look.evidence import Evidence
+from scool_ppl.look.likelihoods import RowWise
 
 Sites = dict[str, Tensor]
 """A configuration: labels (K,) of one-hot sites, values 0 and 1 of Bernoulli sites, by name."""
@@ -76,6 +78,8 @@ class _Climb:
                     f"site '{name}' is {kind}, ModeSearch needs one-hot or Bernoulli sites; use NaturalGradient or SVIStep"
                 )
         self.sizes = {name: len(self._parameter(name)[0]) for name, kind in self.kinds.items() if kind == "one-hot"}
+        self.scored: tuple[Tensor, Tensor] | None = None
+        """A graph, and what each of its rows says of the evidence."""
         self.at_once = max(1, _AT_ONCE // evidence.peers.mask.numel())
 
     def _parameter(self, name: str) -> Tensor:
@@ -96,11 +100,31 @@ class _Climb:
         if not sites:
             return log_joint(self.joint, {}, self.evidence)[0].detach()[None]
 
-        def one(sites: Sites) -> Tensor:
-            return log_joint(self.joint, self.values(sites), self.evidence)[0]
+        def one(joint: Joint, sites: Sites) -> tuple[Tensor, Tensor]:
+            total, trace = log_joint(joint, self.values(sites), self.evidence)
+            return total, trace.nodes["_RETURN"]["value"]
 
+        log_lik = self.joint.log_lik
         with torch.no_grad():
-            return torch.vmap(one, chunk_size=self.at_once)(sites)
+            if not isinstance(log_lik, RowWise):
+                return torch.vmap(partial(one, self.joint), chunk_size=self.at_once)(sites)[0]
+            prior = torch.vmap(partial(one, Joint(self.joint.prior, _nothing)))
+            found = []
+            for start in range(0, _count(sites), self.at_once):
+                some = {name: value[start : start + self.at_once] for name, value in sites.items()}
+                total, graphs = prior(some)
+                found.append(total + self.score_rows(log_lik, graphs))
+            return torch.cat(found)
+
+    def score_rows(self, log_lik: RowWise, graphs: Tensor) -> Tensor:
+        """log P(D | Y) (B,) of graphs (B, K, M) that differ in few rows: only those are scored anew."""
+        here = graphs[0]
+        if self.scored is None or not torch.equal(self.scored[0], here):
+            self.scored = here, log_lik.rows(torch.arange(len(here)), here)
+        terms = self.scored[1].repeat(len(graphs), 1)
+        which, receivers = (graphs != here).any(2).nonzero().T
+        terms[which, receivers] = log_lik.rows(receivers, graphs[which, receivers])
+        return terms.sum(1)
 
     def starts(self, q: Values, generator: torch.Generator) -> Sites:
         """Configurations to begin with, (B, ...): the last round's, else the prior's, else one at random."""
@@ -187,6 +211,11 @@ class _Climb:
             total, trace = log_joint(self.joint, moments, self.evidence)
         graph = trace.nodes["_RETURN"]["value"].detach()
         return Posterior(q, {**moments, "Y": graph}, (*bounds, float(total)))
+
+
+def _nothing(graph: Tensor) -> Tensor:
+    """No evidence."""
+    return graph.new_zeros(())
 
 
 def _together(sites: Sites, changed: list[Sites]) -> Sites:
