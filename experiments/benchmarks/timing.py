@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -21,15 +22,17 @@ Row = dict[str, Any]
 
 
 def options(description: str | None) -> argparse.Namespace:
-    """--quick is what CI prints; --out is where the numbers go."""
+    """--quick is what CI prints, and writes nothing."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes and few repetitions, nothing is written")
     parser.add_argument("--repeat", type=int, default=5, help="repetitions of each side (default: 5)")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    asked.repeat = 2 if asked.quick else asked.repeat
+    return asked
 
 
 def compare(case: str, sides: Sides, repeat: int, reference: str) -> Row:
-    """Runs all sides once, then `repeat` times in turn; medians, and ratios to the reference side."""
+    """Runs all sides once, then `repeat` times in turn; medians, and how many times the reference's they are."""
     seconds: dict[str, dict[str, list[float]]] = {name: {"wall": [], "cpu": []} for name in sides}
     for run in sides.values():
         run()
@@ -39,47 +42,57 @@ def compare(case: str, sides: Sides, repeat: int, reference: str) -> Row:
             run()
             seconds[name]["wall"].append(time.perf_counter() - wall)
             seconds[name]["cpu"].append(time.process_time() - cpu)
-    row: Row = {"case": case, "reference": reference, "sides": {}}
-    for name, found in seconds.items():
-        middle = {kind: statistics.median(values) for kind, values in found.items()}
-        base = {kind: statistics.median(seconds[reference][kind]) for kind in middle}
-        row["sides"][name] = {
-            "wall": middle["wall"],
-            "cpu": middle["cpu"],
-            "ratio_wall": middle["wall"] / base["wall"],
-            "ratio_cpu": middle["cpu"] / max(base["cpu"], 1e-9),
-            "runs": {kind: [round(value, 6) for value in values] for kind, values in found.items()},
+    return row_of(case, seconds, reference)
+
+
+def row_of(case: str, seconds: Mapping[str, Mapping[str, list[float]]], reference: str) -> Row:
+    """Medians of what was measured, and ratios to the reference."""
+    medians = {
+        name: {kind: statistics.median(found) for kind, found in kinds.items()} for name, kinds in seconds.items()
+    }
+    sides = {
+        name: {
+            **{kind: round(value, 5) for kind, value in middle.items()},
+            "times the reference": round(middle["wall"] / medians[reference]["wall"], 3),
+            "runs": [round(value, 5) for value in seconds[name]["wall"]],
         }
+        for name, middle in medians.items()
+    }
+    row = {"case": case, "reference": reference, "sides": sides}
     show(row)
     return row
 
 
 def show(row: Row) -> None:
-    """One line a side: medians of wall and CPU seconds, and how many times the reference's these are."""
+    """One line a side."""
     for name, side in row["sides"].items():
         mark = " (reference)" if name == row["reference"] else ""
         print(
-            f"{row['case']:<34} {name:<28} {side['wall']:>9.4f} s {side['cpu']:>9.4f} s CPU "
-            f"{side['ratio_wall']:>7.2f} x{mark}",
+            f"{row['case']:<36} {name:<34} {side['wall']:>9.4f} s {side['cpu']:>9.4f} s CPU "
+            f"{side['times the reference']:>7.2f} x{mark}",
             flush=True,
         )
 
 
+def peak_megabytes() -> int:
+    """The most memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
 def machine() -> Row:
     """What these numbers are of."""
-    found = {
-        "processor": platform.processor() or platform.machine(),
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "processor": names[0] if names else platform.processor() or platform.machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": torch.__version__.partition("+")[0],
         "numpy": numpy.__version__,
     }
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
-        found["processor"] = names[0] if names else found["processor"]
-    return found
 
 
 def keep(name: str, rows: list[Row], quick: bool) -> None:
@@ -87,4 +100,4 @@ def keep(name: str, rows: list[Row], quick: bool) -> None:
     if not quick:
         path = FOLDER / f"{name}.json"
         path.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
-        print(f"wrote {path}")
+        print(f"wrote {path.name}")

@@ -22,9 +22,14 @@ from scool_ppl.train.questions import Params
 
 Result = TypeVar("Result")
 
+_SMALL = 2**17
+"""Parameters of a network whose steps are so short that a second worker thread only waits for Python's lock."""
+
 
 class Loop:
-    """One client at a time on its slices, with its own `torch.optim` optimiser; on a CPU one worker thread per core."""
+    """One client at a time on its slices, with its own `torch.optim` optimiser; on a CPU one worker thread per core, but one
+    in all to train small networks.
+    """
 
     def __init__(self, module: nn.Module, task: Task, optimizer: MakeOptimizer, random: bool) -> None:
         self.task, self.optimizer, self.random = task, optimizer, random
@@ -32,6 +37,7 @@ class Loop:
         # Threads share one global generator, so noisy networks run in this thread only.
         serial = random or leaves[0].device.type != "cpu"
         self.workers = 1 if serial else torch.get_num_threads()
+        self.small = not is_convolutional(module) and sum(leaf.numel() for leaf in leaves) < _SMALL
         self.format = torch.channels_last if is_convolutional(module) else torch.preserve_format
         self.modules: queue.SimpleQueue[nn.Module] = queue.SimpleQueue()
         for _ in range(self.workers):
@@ -55,7 +61,7 @@ class Loop:
                 losses[client, active[client]] = lost
             return mine
 
-        states = self._each(work, len(active))
+        states = self._each(work, len(active), 1 if self.small else self.workers)
         started = torch.tensor([bool(mine) for mine in states])
         after = {
             name: torch.stack([mine.get(name, torch.zeros_like(value)) for mine in states])
@@ -107,10 +113,11 @@ class Loop:
             with torch.set_grad_enabled(grad):
                 return then(torch.func.functional_call(module.eval(), own, (inputs(client),)), client)
 
-        return self._each(work, len(next(iter(params.values()))))
+        return self._each(work, len(next(iter(params.values()))), self.workers)
 
-    def _each(self, work: Callable[[nn.Module, int], Result], count: int) -> list[Result]:
+    def _each(self, work: Callable[[nn.Module, int], Result], count: int, workers: int) -> list[Result]:
         """work(module, client) for every client, each worker with a module of its own."""
+        workers = min(workers, count)
 
         def borrow(client: int) -> Result:
             module = self.modules.get()
@@ -119,8 +126,8 @@ class Loop:
             finally:
                 self.modules.put(module)
 
-        if min(self.workers, count) == 1:
-            return [borrow(client) for client in range(count)]
-        workers = min(self.workers, count)
+        if workers == 1:
+            with threads(1 if self.workers > 1 else None):
+                return [borrow(client) for client in range(count)]
         with threads(None), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(borrow, range(count)))

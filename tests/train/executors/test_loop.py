@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 
 import pytest
@@ -37,6 +38,22 @@ def test_there_is_a_worker_for_every_thread_but_noise_is_drawn_by_one() -> None:
     assert loop_of(nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.5)), random=True).workers == 1
     torch.set_num_threads(1)
     assert loop_of(MLP(5, 3)).workers == 1
+
+
+def test_small_networks_are_trained_by_one_worker_on_one_thread() -> None:
+    torch.set_num_threads(2)
+    seen: set[tuple[int, int]] = set()
+
+    class Watched(MLP):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.add((threading.get_ident(), torch.get_num_threads()))
+            return super().forward(x)
+
+    network = clients(federation(), "loop", network=lambda: Watched(5, 3))
+    seen.clear()  # it was tried on an example when it was built
+    network.train(network.init(0), None, Plan())
+    assert seen == {(threading.get_ident(), 1)}
+    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -1,0 +1,74 @@
+"""Where does a round's time go? Training, looking, inferring and mixing, in the first round and in the next ones.
+
+MLP 64-64-10, five epochs of 50 images; each size in a process of its own, whose largest memory is noted.
+
+    python experiments/benchmarks/rounds.py
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+
+import timing
+from clients import federation
+
+from scool_ppl import EM, Clients, Schedule, load_model
+from scool_ppl.train import network_of
+
+ROUNDS = 4
+
+
+def one(model: str, num_clients: int) -> timing.Row:
+    """Seconds of the verbs of some rounds, and the largest memory of this process."""
+    data = federation(num_clients)
+    clients = Clients(data, network_of(data, "mlp"), executor="stacked")
+    schedule = Schedule(local_epochs=5, warmup_epochs=5)
+    warm = EM(load_model("local", num_clients), clients, schedule)
+    warm.step(warm.init())  # what torch loads at its first optimiser is no part of a round
+    em = EM(load_model(model, num_clients, federation=data), clients, schedule)
+    state, rounds = em.init(), []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        state, info = em.step(state)
+        rounds.append({**info.seconds, "round": time.perf_counter() - start})
+    verbs = ("train", "look", "infer", "mix", "round")
+    score = em.graph(state).score(data.truth)
+    return {
+        "case": f"{model}, K = {num_clients}",
+        "first": {verb: round(rounds[0][verb], 4) for verb in verbs},
+        "next": {verb: round(statistics.median(each[verb] for each in rounds[1:]), 4) for verb in verbs},
+        "ARI": score.ari,
+        "megabytes": timing.peak_megabytes(),
+    }
+
+
+def measured(model: str, num_clients: int) -> timing.Row:
+    done = subprocess.run(
+        [sys.executable, __file__, model, str(num_clients)], capture_output=True, text=True, check=True, timeout=1800
+    )
+    row: timing.Row = json.loads(done.stdout.splitlines()[-1])
+    for when in ("first", "next"):
+        found = row[when]
+        verbs = "  ".join(f"{verb} {found[verb]:.3f}" for verb in ("train", "look", "infer", "mix"))
+        share = f"infer is {found['infer'] / found['round']:.0%} of {found['round']:.2f} s"
+        print(f"{row['case']:<28} {when:<6} {verbs}  {share}", flush=True)
+    return row
+
+
+def main() -> None:
+    if len(sys.argv) == 3 and sys.argv[2].isdigit():
+        print(json.dumps(one(sys.argv[1], int(sys.argv[2]))))
+        return
+    asked = timing.options(__doc__)
+    cases = [("scool_sbm", 20), ("scool_sbm", 100), ("hedge", 20)]
+    if not asked.quick:
+        cases += [("scool_sbm", 400), ("scool_sbm", 1000), ("hedge", 100), ("hedge", 200)]
+    timing.keep("rounds", [measured(*case) for case in cases], asked.quick)
+
+
+if __name__ == "__main__":
+    main()
