@@ -506,7 +506,7 @@ class Compiled:
         """Another moment of a site."""
         self.moments[site] = moment
         self._forget()
-        self._products.set(site, moment.squeeze())
+        self._products.set(site, moment.double().squeeze())
 
     def _forget(self) -> None:
         self._whole.clear()
@@ -523,11 +523,11 @@ class Compiled:
             for name, needed in self._needed.items():
                 if needed & changed:
                     tensors[name] = self._done[name] = self._repeated(self.steps[name], tensors)
-                    self._products.set(name, tensors[name].squeeze())
+                    self._products.set(name, tensors[name].double().squeeze())
             for name in changed:
-                self._products.set(name, parameters[name].detach().squeeze())
+                self._products.set(name, parameters[name].detach().double().squeeze())
             for name, parts in self._sums.items():
-                each = [c * tensors[source.name].squeeze().permute(order) for c, source, order in parts]
+                each = [c * tensors[source.name].double().squeeze().permute(order) for c, source, order in parts]
                 self._products.set(name, torch.stack(each).sum(0))
 
     @staticmethod
@@ -544,10 +544,10 @@ class Compiled:
         shape = self.moments[site].shape
         if rows is not None and self._large(site):
             if self._part is None or self._part[0] is not rows:
-                self._part = rows, self._some_rows(site, rows).view(len(rows), *shape[1:])
+                self._part = rows, self._some_rows(site, rows).view(len(rows), *shape[1:]).to(self.moments[site])
             return self._part[1]
         if site not in self._whole:
-            self._whole[site] = self._all_rows(site).view(shape)
+            self._whole[site] = self._all_rows(site).view(shape).to(self.moments[site])
         return self._whole[site] if rows is None else self._whole[site][rows]
 
     def _large(self, site: str) -> bool:
@@ -557,7 +557,7 @@ class Compiled:
         return moment.numel() >= _SMALL and len(moment) > 1 and not gathered
 
     def _all_rows(self, site: str) -> Tensor:
-        like = self.moments[site].squeeze()
+        like = self.moments[site].double().squeeze()
         total = None
         for coefficient, node, (source, axes) in self._derivatives[site]:
             each = like.new_ones(()) if node is None else self._products.value(node)
@@ -577,7 +577,7 @@ class Compiled:
         return torch.zeros_like(like) if total is None else total
 
     def _some_rows(self, site: str, rows: Tensor) -> Tensor:
-        like = self.moments[site].squeeze()
+        like = self.moments[site].double().squeeze()
         total = like.new_zeros(len(rows), *like.shape[1:])
         for coefficient, node, (_, axes) in self._derivatives[site]:
             each = total.new_ones(())
@@ -600,7 +600,7 @@ class Compiled:
             return self.expected() - old
         moved, slope = moment - before[rows], self.derivative(site, rows)
         if self._large(site):
-            curved = self._curved(site, moved.squeeze(), rows)
+            curved = self._curved(site, moved.double().squeeze(), rows)
             self.update(site, after)
             return float((slope * moved).sum()) + curved
         self.update(site, after)
@@ -623,7 +623,7 @@ class Compiled:
             value = torch.ones((), dtype=torch.float64) if node is None else self._products.value(node)
             axes = () if node is None else node.axes
             for place, (source, theirs) in enumerate(ours):
-                tensor = read(tensors[source.name].squeeze(), source)
+                tensor = read(tensors[source.name].double().squeeze(), source)
                 kept = {axis for factor in ours[place + 1 :] for axis in factor.axes}
                 out = tuple(axis for axis in dict.fromkeys(axes + theirs) if axis in kept)
                 value, axes = contraction(axes, theirs, out)(value, tensor), out

@@ -27,8 +27,8 @@ _SMALL = 2**17
 
 
 class Loop:
-    """One client at a time on its slices, with its own `torch.optim` optimiser; on a CPU one worker thread per core, but one
-    in all to train small networks.
+    """One client at a time on its slices, with its own `torch.optim` optimiser; on a CPU one worker thread per core, but a
+    single one to train small networks.
     """
 
     def __init__(self, module: nn.Module, task: Task, optimizer: MakeOptimizer, random: bool) -> None:

@@ -1,0 +1,234 @@
+"""The commands of `scool`, each a thin layer over the library."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from scool_ppl.base.signals import stoppable
+from scool_ppl.cli.federations import commands
+from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients, Quiet, with_settings
+from scool_ppl.cli.reproduce import reproduce
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
+from scool_ppl.errors import InputError, RunError, StoppedError
+from scool_ppl.runs.folder import MARK, Run, free_name
+from scool_ppl.workbench.settings import Settings
+from scool_ppl.workbench.workbench import Result, Workbench
+from scool_ppl.zoo.load import DEFAULT_MODEL, hyperparameters, load_module, model_names, parse_hyperparameters
+
+app = typer.Typer(rich_markup_mode=None)
+app.add_typer(commands, name="federations")
+
+
+@app.command()
+@with_settings
+def fit(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="MODEL|NAME=VALUE", help="a model, its hyperparameters")
+    ] = None,
+    federation: FederationSpec = DEFAULT_FEDERATION,
+    clients: NumClients = None,
+    data_root: DataRoot = None,
+    download: Download = True,
+    *,
+    settings: Settings,
+    out: Annotated[Path | None, typer.Option(help="the run's folder; default: runs/MODEL")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a run that is already there")] = False,
+    baseline: Annotated[bool, typer.Option("--baseline", help="also train local-only, for the gain over it")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a model to a federation.
+
+    MODEL is a name or a .py file, default hedge; NAME=VALUE are its hyperparameters, see `scool models`.
+    """
+    ((model, choices),) = _models(arguments or [], most=1)
+    data = load_federation(federation, seed=settings.seed, data_root=data_root, download=download, clients=clients)
+    bench = Workbench(data, settings, progress=not quiet)
+    folder = out or free_name("runs", Path(model).stem)
+    with _resumable(folder):
+        result = bench.fit(model, choices, run=folder, overwrite=overwrite, baseline=baseline)
+    _report(result, folder)
+
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run that was interrupted, or has ended")],
+    rounds: Annotated[
+        int | None, typer.Option(help="communication rounds in all; default: as many as were asked for")
+    ] = None,
+    data_root: DataRoot = None,
+    download: Download = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run from its last checkpoint.
+
+    It ends bit for bit as it would have without the interruption; its model and its data must be what they were. A run
+    that has ended goes on with more --rounds. A model file of your own is run again: resume no stranger's folder.
+    """
+    from scool_ppl.workbench.resume import resume as go_on
+
+    with _resumable(run):
+        result = go_on(run, rounds, data_root=data_root, download=download, progress=not quiet)
+    _report(result, run)
+
+
+@app.command()
+@with_settings
+def compare(
+    arguments: Annotated[
+        list[str], typer.Argument(metavar="MODEL|NAME=VALUE", help="models, each followed by its own")
+    ],
+    federation: FederationSpec = DEFAULT_FEDERATION,
+    clients: NumClients = None,
+    data_root: DataRoot = None,
+    download: Download = True,
+    *,
+    settings: Settings,
+    seeds: Annotated[int, typer.Option(help="how many seeds, from --seed on")] = 1,
+    out: Annotated[Path | None, typer.Option(help="folder of the table and the figure; default: runs/compare")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Fit several models on the same clients.
+
+    Initialisation and batches are the same too; one table and one figure.
+    """
+    from scool_ppl.workbench.compare import compare as run_comparison
+    from scool_ppl.workbench.compare import save_comparison
+    from scool_ppl.workbench.tables import comparison_table
+
+    models = _models(arguments)
+    if seeds < 1:
+        raise InputError(f"seeds is {seeds}, expected at least 1")
+
+    def data(number: int) -> Federation:
+        return load_federation(federation, seed=number, data_root=data_root, download=download, clients=clients)
+
+    folder = out or free_name("runs", "compare")
+    Run.vacant(folder)
+    results = run_comparison(models, data, settings, range(settings.seed, settings.seed + seeds), progress=not quiet)
+    rows = save_comparison(results, folder)
+    console = Console()
+    console.print(comparison_table(rows, seeds))
+    console.print(f"table and figure in {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run that has ended")],
+    inputs: Annotated[
+        Path | None, typer.Argument(metavar="[INPUTS]", help=".npz with `inputs`; default: each client's test images")
+    ] = None,
+    client: Annotated[list[str] | None, typer.Option(help="only this one; may be given again; default: all")] = None,
+    out: Annotated[Path, typer.Option(help="the .npz file to write")] = Path("predictions.npz"),
+    data_root: DataRoot = None,
+    download: Download = False,
+) -> None:
+    """Predict with what the clients of a run deploy.
+
+    INPUTS are as the federation has them: numbers as in your own files, images standardised. The file that is written has
+    `names` of clients, `predictive` (clients, inputs, classes) probabilities, and `classes`, the most probable ones.
+    """
+    from scool_ppl.workbench.predict import predict as predicted
+
+    found = predicted(run, inputs, client or (), data_root=data_root, download=download)
+    found.save(out)
+    several = len(found.names) > 1
+    who = f"{len(found.names)} clients" if several else "1 client"
+    own = "their own test images" if several else "its own test images"
+    typer.echo(f"predictions of {who} for {f'{found.predictive.shape[1]} inputs' if inputs else own} in {out}")
+
+
+@app.command()
+def plot(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run's folder")],
+    gexf: Annotated[bool, typer.Option("--gexf", help="also write graph.gexf, for Gephi")] = False,
+) -> None:
+    """Draw the pictures of a run again."""
+    folder = Run.open(run)
+    paths = folder.draw()
+    if gexf:
+        paths.append(folder.path / "graph.gexf")
+        folder.graph.save(paths[-1])
+    for path in paths:
+        typer.echo(path)
+
+
+@app.command()
+def check(model: Annotated[str, typer.Argument(metavar="MODEL_FILE", help="a .py file or a model's name")]) -> None:
+    """Check that a prior keeps the contract.
+
+    Every line passes or says what to do.
+    """
+    from scool_ppl.zoo.check import check_model
+
+    words = {True: "pass", False: "FAIL", None: "skip"}
+    report = check_model(model)
+    for line in report:
+        typer.echo(f"{words[line.passed]}  {line.name}: {line.note}")
+    if any(line.passed is False for line in report):
+        raise typer.Exit(2)
+
+
+@app.command()
+def models() -> None:
+    """List models and hyperparameters."""
+    table = Table("model", "what it is", "hyperparameters")
+    for name in model_names():
+        title = (inspect.getdoc(load_module(name)) or "").splitlines()[0]
+        defaults = [f"{key}={p.default}" for key, p in hyperparameters(name).items()]
+        table.add_row(name, title, " ".join(defaults) or "-")
+    Console().print(table)
+
+
+app.command()(reproduce)
+
+
+def _report(result: Result, folder: Path) -> None:
+    """The table and the folder at the end of a fit."""
+    from scool_ppl.workbench.tables import fit_table
+
+    console = Console()
+    console.print(fit_table(result))
+    console.print(f"graph, history and pictures in {folder}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Signals end the work between two steps; whatever ends it early, the message says how to go on."""
+    try:
+        with stoppable():
+            yield
+    except KeyboardInterrupt as stop:
+        raise StoppedError(f"{str(stop) or 'interrupted'}{_way(folder)}") from None
+    except RunError as error:
+        raise RunError(f"{error}{_way(folder)}") from error
+
+
+def _way(folder: Path) -> str:
+    return f"; go on with `scool resume {shlex.quote(str(folder))}`" if (folder / MARK).is_file() else ""
+
+
+def _models(arguments: list[str], most: int | None = None) -> list[tuple[str, dict[str, Any]]]:
+    """Models, each with the NAME=VALUE that follow it; those before the first model go to the default model."""
+    groups: list[tuple[str, list[str]]] = []
+    for argument in arguments:
+        if "=" in argument and not argument.endswith(".py"):
+            if not groups:
+                groups.append((DEFAULT_MODEL, []))
+            groups[-1][1].append(argument)
+        else:
+            groups.append((argument, []))
+    groups = groups or [(DEFAULT_MODEL, [])]
+    if most is not None and len(groups) > most:
+        names = ", ".join(name for name, _ in groups)
+        raise InputError(f"{len(groups)} models were given ({names}), expected {most}; use `scool compare` for several")
+    return [(model, parse_hyperparameters(model, pairs)) for model, pairs in groups]
