@@ -1,7 +1,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: fit test check clean
+.PHONY: fit test check bench bench-quick clean
+
+BENCHMARKS := startup estep look training rounds
 
 fit: .venv/ready  ## a graph, a table and pictures on the embedded default federation
 	$(BIN)/scool fit --baseline --out runs/demo --overwrite
@@ -14,6 +16,13 @@ check: .venv/ready-dev  ## what CI runs: lint, format, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 -q
+
+bench: .venv/ready  ## all benchmarks, minutes on a quiet machine; rewrites experiments/benchmarks/*.json and RESULTS.md
+	for name in $(BENCHMARKS); do $(BIN)/python experiments/benchmarks/$$name.py || exit 1; done
+	$(BIN)/python experiments/benchmarks/tables.py
+
+bench-quick: .venv/ready  ## the same on small sizes, under two minutes; prints, and writes nothing
+	for name in $(BENCHMARKS); do $(BIN)/python experiments/benchmarks/$$name.py --quick || exit 1; done
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -26,6 +26,10 @@ from scool_ppl.tasks.categorical import Classification
 from scool_ppl.tasks.named import read_task, written
 
 
+MANY = 4000
+"""Clients above which the true graph of groups is not written out."""
+
+
 @dataclass(frozen=True, eq=False)
 class Federation:
     """Who has which data: K clients' rows of inputs (N, ...) and targets (N, ...), never copied per client.
@@ -34,7 +38,8 @@ class Federation:
 
     train, validation, test: K long index lists each; held-out rows may be shared, training rows belong to one client.
     relabel: (K, C) long, client i calls class c relabel[i, c]. groups: the true group of each client.
-    truth: (K, K) true graph [receiver, sender], zero diagonal; from groups when these are given and it is not.
+    truth: (K, K) true graph [receiver, sender], zero diagonal; from groups when these are given and it is not, but for
+    more than MANY clients, of whom the groups say as much in less space.
     """
 
     inputs: Tensor = field(repr=False)
@@ -54,7 +59,7 @@ class Federation:
         if self.task is None:
             object.__setattr__(self, "task", Classification(self.num_classes))
         object.__setattr__(self, "num_classes", self.num_classes or self.task.num_classes)
-        if self.truth is None and self.groups is not None:
+        if self.truth is None and self.groups is not None and len(self.groups) <= MANY:
             group = torch.tensor(self.groups)
             object.__setattr__(self, "truth", (group[:, None] == group).float().fill_diagonal_(0))
         check(self)

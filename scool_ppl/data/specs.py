@@ -126,17 +126,18 @@ def _written(spec: Spec, options: Mapping[str, Any]) -> str:
 def assemble(arrays: Arrays, partition: Partition, spec: str) -> Federation:
     """A federation that keeps only the rows that someone uses, pool first, held-out images after it.
 
-    Where clients see their images rotated, there is a copy of the rows that are used at each of the A angles.
+    Where clients see their images rotated, there is a copy of the rows that are used at each of the A angles; where images
+    repeat across clients, there is one for each time.
     """
     clients = len(partition.train)
     turns = partition.turned or (0.0,) * clients
+    kinds = sorted(set(zip(turns, partition.copies or (0,) * clients, strict=True)))
+    kind = [kinds.index(each) for each in zip(turns, partition.copies or (0,) * clients, strict=True)]
     angles = sorted(set(turns))
     angle = [angles.index(turn) for turn in turns]
-    pool, held_out = (
-        torch.zeros(len(angles), len(targets), dtype=torch.bool)
-        for targets in (arrays.targets_train, arrays.targets_test)
-    )
-    for rows, validation, copy in zip(partition.train, partition.validation, angle, strict=True):
+    pool = torch.zeros(len(kinds), len(arrays.targets_train), dtype=torch.bool)
+    held_out = torch.zeros(len(angles), len(arrays.targets_test), dtype=torch.bool)
+    for rows, validation, copy in zip(partition.train, partition.validation, kind, strict=True):
         pool[copy, rows] = pool[copy, validation] = True
     # Clients may share one list of held-out images: they go on sharing it, so it costs memory once.
     lists = {(copy, id(rows)): rows for copy, rows in zip(angle, partition.test, strict=True)}
@@ -148,17 +149,17 @@ def assemble(arrays: Arrays, partition: Partition, spec: str) -> Federation:
     fill = darkest(arrays.inputs_train) if any(angles) else torch.zeros(1)
     kept = [
         (turned(images[rows], degrees, fill), targets[rows])
-        for images, targets, used in (
-            (arrays.inputs_train, arrays.targets_train, pool),
-            (arrays.inputs_test, arrays.targets_test, held_out),
+        for images, targets, used, degrees_of in (
+            (arrays.inputs_train, arrays.targets_train, pool, [turn for turn, _ in kinds]),
+            (arrays.inputs_test, arrays.targets_test, held_out, angles),
         )
-        for degrees, rows in zip(angles, used, strict=True)
+        for degrees, rows in zip(degrees_of, used, strict=True)
     ]
     return Federation(
         inputs=torch.cat([inputs for inputs, _ in kept]),
         targets=torch.cat([targets for _, targets in kept]),
-        train=tuple(place[copy, rows] for copy, rows in zip(angle, partition.train, strict=True)),
-        validation=tuple(place[copy, rows] for copy, rows in zip(angle, partition.validation, strict=True)),
+        train=tuple(place[copy, rows] for copy, rows in zip(kind, partition.train, strict=True)),
+        validation=tuple(place[copy, rows] for copy, rows in zip(kind, partition.validation, strict=True)),
         test=tuple(moved[copy, id(rows)] for copy, rows in zip(angle, partition.test, strict=True)),
         names=tuple(f"client {client}" for client in range(clients)),
         num_classes=arrays.num_classes,

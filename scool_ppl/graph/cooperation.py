@@ -18,7 +18,7 @@ from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph import files
 from scool_ppl.graph.blocks import by_appearance, communities, merged
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.graph.scores import Scores, block_score, edge_score, row_distance, same_group
+from scool_ppl.graph.scores import Scores, area, block_score, edge_score, group_distance, row_distance
 
 Kind = Literal["edges", "rows", "point"]
 
@@ -154,12 +154,15 @@ class CooperationGraph:
         groups = self.groups if groups is None else tuple(groups)
         if groups is not None and len(groups) != self.num_clients:
             raise InputError(f"groups has {len(groups)} entries, expected {self.num_clients}: one per client")
-        truth = same_group(groups) if truth is None and groups is not None else truth
         if truth is not None and tuple(truth.shape) != (self.num_clients,) * 2:
             raise InputError(
                 f"truth has shape {tuple(truth.shape)}, expected {(self.num_clients,) * 2}: [receiver, sender]"
             )
         ari = None if groups is None else block_score(self.blocks(), groups)
-        if truth is None:
+        if truth is not None:
+            return Scores(row_distance(self.dense(), truth), edge_score(self.weights, self.peers, truth), ari)
+        if groups is None:
             return Scores(None, None, ari)
-        return Scores(row_distance(self.dense(), truth), edge_score(self.weights, self.peers, truth), ari)
+        codes = by_appearance(groups)
+        linked = (codes[:, None] == self.peers.gather(codes)).expand(self.peers.mask.shape)
+        return Scores(group_distance(self.weights, self.peers, codes), area(self.weights, self.peers, linked), ari)

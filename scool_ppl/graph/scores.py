@@ -36,10 +36,33 @@ def row_distance(graph: Tensor, truth: Tensor) -> float:
     return float((_with_self(graph) - _with_self(truth)).abs().sum(dim=1).mean())
 
 
+def group_distance(weights: Tensor, peers: Peers, groups: Tensor) -> float:
+    """`row_distance` of weights (K, M) to the graph of groups (K,), without a matrix of all pairs.
+
+    A sender that is no candidate has weight 0: there the distance is its share of the group.
+    """
+    own, weights = peers.own(), torch.where(peers.mask, weights.double(), 0.0)
+    beside = ~own.any(1)  # a client that is none of its own candidates
+    given = bool((weights * own).any())
+    itself = torch.where((weights.sum(1) > 0) & given, 0.0, 1.0).double()
+    weights = weights + own * itself[:, None]
+    total = weights.sum(1) + beside * itself
+    share = 1 / torch.bincount(groups)[groups].double()
+    alike = (groups[:, None] == peers.gather(groups)) & peers.mask
+    distance = ((weights / total[:, None] - alike * share[:, None]).abs() * peers.mask).sum(1)
+    distance += beside * (itself / total - share).abs()
+    return float((distance + 1 - share * (alike.sum(1) + beside)).mean())
+
+
 def edge_score(weights: Tensor, peers: Peers, truth: Tensor) -> float | None:
-    """Area under the ROC curve of weights (K, M) as a test for true edges, over looked-at pairs of two clients."""
+    """Area under the ROC curve of weights (K, M) as a test for the edges of a true graph (K, K)."""
+    return area(weights, peers, peers.take(truth) > 0)
+
+
+def area(weights: Tensor, peers: Peers, linked: Tensor) -> float | None:
+    """Area under the ROC curve of weights (K, M) as a test for who is `linked` (K, M), over looked-at pairs of two clients."""
     looked = peers.mask & ~peers.own()
-    labels = peers.take(truth)[looked] > 0
+    labels = linked[looked]
     if bool(labels.all()) or not bool(labels.any()):
         return None
     from sklearn.metrics import roc_auc_score

@@ -12,7 +12,7 @@ from scool_ppl.look.likelihoods import (
     ModelMixture,
     Reference,
 )
-from scool_ppl.look.peers import All, EpsilonGreedy, PeerPolicy, RandomPairs, Top
+from scool_ppl.look.peers import All, EpsilonGreedy, Near, PeerPolicy, RandomPairs, Top
 
 __all__ = [
     "All",
@@ -27,6 +27,7 @@ __all__ = [
     "MixedValidation",
     "ModelDistance",
     "ModelMixture",
+    "Near",
     "Need",
     "PeerPolicy",
     "RandomPairs",

@@ -11,6 +11,7 @@ from torch import Tensor
 from scool_ppl.base.arguments import check_whole, finite, whole
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
+from scool_ppl.train.questions import Params
 from scool_ppl.train.round_start import Memory, Remembered, RoundStart
 
 JOINED = "joined"
@@ -22,6 +23,10 @@ class PeerPolicy:
 
     def __call__(self, start: RoundStart) -> Peers:
         raise InputError(f"{type(self).__name__} has no `__call__`; write one that returns the round's Peers")
+
+    def after(self, start: RoundStart, trained: Params) -> Peers:
+        """The candidates once the clients have trained, for policies that look at where they went."""
+        return self(start)
 
     def to_remember(self, start: RoundStart) -> Memory:
         """What it wants to read next round in `start.memory`."""
@@ -127,6 +132,70 @@ class EpsilonGreedy(PeerPolicy):
 
     def to_remember(self, start: RoundStart) -> Memory:
         return {"affinity": Remembered(self.affinity(start), (0, 1))}
+
+
+@dataclass(frozen=True)
+class Near(PeerPolicy):
+    """Each receiver looks at `keep` senders whose training goes its way, and at `explore` others at random, every round
+    anew: tables from the first round, for clients so many that no K x K numbers fit.
+
+    Nearness is the cosine of what the round's training did to the networks, theta^{t+1/2} - theta^t less its mean over the
+    clients, in a random projection on `sketch` directions (Johnson and Lindenstrauss: angles are kept to within
+    1 / sqrt(sketch)). Explorers connect what the sketch does not. A receiver that may choose itself looks at itself, too.
+    """
+
+    keep: int = 24
+    explore: int = 8
+    sketch: int = 64
+
+    def __post_init__(self) -> None:
+        if not whole(self.keep, self.sketch) or not whole(self.explore, least=0):
+            raise InputError(
+                f"Near(keep={self.keep}, explore={self.explore}, sketch={self.sketch}): expected whole numbers, keep and "
+                "sketch at least 1, explore at least 0"
+            )
+
+    def __call__(self, start: RoundStart) -> Peers:
+        raise InputError("Near looks at what training did; call `after(start, trained)`, as the driver does")
+
+    def after(self, start: RoundStart, trained: Params) -> Peers:
+        size, random = start.num_clients, start.generator("peers")
+        if size - 1 <= self.keep + self.explore:
+            return Peers.everybody(size, start.includes_self)
+        moved = self.sketched({name: value - start.params[name] for name, value in trained.items()}, start)
+        near = nearest(moved, self.keep, start.present)
+        others = torch.randint(size - 1, (size, self.explore), generator=random)
+        others += others >= torch.arange(size)[:, None]  # anybody but oneself
+        senders = torch.cat([near, others], 1)
+        if start.includes_self:
+            senders = torch.cat([senders, torch.arange(size)[:, None]], 1)
+        senders = senders.sort(1).values
+        twice = torch.zeros_like(senders, dtype=torch.bool)
+        twice[:, 1:] = senders[:, 1:] == senders[:, :-1]
+        return Peers(~twice, senders)
+
+    def sketched(self, moved: Params, start: RoundStart) -> Tensor:
+        """Unit vectors (K, sketch) whose inner products are about the cosines of the updates."""
+        total = torch.zeros(start.num_clients, self.sketch)
+        random = start.generator("sketch")
+        for name in sorted(moved):
+            flat = moved[name].flatten(1)
+            directions = torch.randn(flat.shape[1], self.sketch, generator=random)
+            total += (flat @ directions.to(flat)).cpu().float().nan_to_num(0, 0, 0)
+        total = total - total.mean(0)
+        return total / total.norm(dim=1, keepdim=True).clamp(min=1e-30)
+
+
+def nearest(points: Tensor, count: int, present: Tensor, at_once: int = 2**24) -> Tensor:
+    """(K, count): of unit vectors (K, D) the others with the largest inner products, those who are absent last; some rows
+    at a time.
+    """
+    found = []
+    for rows in torch.arange(len(points)).split(max(1, at_once // len(points))):
+        alike = (points[rows] @ points.T).masked_fill_(~present, -2)
+        alike[torch.arange(len(rows)), rows] = -torch.inf
+        found.append(alike.topk(count, dim=1).indices)
+    return torch.cat(found)
 
 
 @dataclass(frozen=True)

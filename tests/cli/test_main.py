@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from scool_ppl.cli import commands
-from scool_ppl.cli.main import COMMANDS, main, summaries
+from scool_ppl.cli.main import main, summaries
 from scool_ppl.errors import ClientError, InputError, RunError, StoppedError
 from tests.helpers.command import refused, scool
 

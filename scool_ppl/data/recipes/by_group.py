@@ -24,6 +24,7 @@ from scool_ppl.data.recipes.splitting import (
     mixed_rows,
     partitioned,
     relabellings,
+    repeated_rows,
     shares,
     whole,
 )
@@ -93,15 +94,24 @@ def permuted(
     flip: int | None = None,
     ragged: float = 0.0,
     sizes: str | None = None,
+    repeat: bool = False,
 ) -> Partition:
     """All classes for everyone, but every group calls them by its own permutation of the labels (CoBo, cross-silo).
 
     flip: how many labels the groups permute, the same ones for all (None: every label); none of these keeps its place.
     ragged: sizes are uniform between (1 - ragged) and (1 + ragged) times `train`. sizes: instead of both, the fewest
-    and the most images of a client, e.g. 10-500; log-uniform between them.
+    and the most images of a client, e.g. 10-500; log-uniform between them. repeat: images may repeat across clients,
+    not within one; so many clients as you like have `train` images each.
     """
     check_request(pool, clients, train, validation, test)
     member = membership("permuted", clients, groups)
+    if repeat and sizes is not None:
+        raise InputError(f"permuted has repeat=True and sizes={sizes}, expected one of them; leave sizes out")
+    if repeat and train is None:
+        raise InputError(
+            "permuted has repeat=True and train=none, expected how many images each client has; "
+            f"train={min(50, int(len(pool.train_labels) / (1 + ragged)))} fits"
+        )
     if not 0 <= ragged < 1:
         raise InputError(f"permuted has ragged={ragged}, expected a fraction from 0 to below 1")
     flip = pool.num_classes if flip is None else flip
@@ -117,6 +127,14 @@ def permuted(
         size = int(equal_share("permuted", available, clients, None) / (1 + ragged))
     low, high = max(1, math.ceil(size * (1 - ragged))), max(1, math.floor(size * (1 + ragged)))
     drawn = torch.randint(low, high + 1, (clients,), generator=pool.generator)
+    if repeat:
+        if high > available:
+            raise InputError(
+                f"permuted has clients of {high} images, the pool has {available}; "
+                f"train={max(1, int(available / (1 + ragged)))} fits"
+            )
+        again, copies = repeated_rows(pool, drawn.tolist())
+        return partitioned(pool, again, validation, test, relabel=relabel, groups=member)._replace(copies=copies)
     needed, fitting = int(drawn.sum()), available // clients
     if needed > available and (ragged == 0 or fitting == 0):
         equal_share("permuted", available, clients, size)

@@ -33,6 +33,7 @@ class Partition(NamedTuple):
     relabel: (K, C) long, client i calls class c relabel[i, c]; groups: the true group of each client.
     truth: (K, K) true graph [receiver, sender], zero diagonal, where it is not simply that of the groups.
     turned: by how many degrees, counter-clockwise, the images of each client are rotated, training and held-out.
+    copies: from which copy of the pool each client's images are, where images repeat across clients.
     """
 
     train: tuple[Tensor, ...]
@@ -42,6 +43,7 @@ class Partition(NamedTuple):
     groups: tuple[int, ...] | None = None
     truth: Tensor | None = None
     turned: tuple[float, ...] | None = None
+    copies: tuple[int, ...] | None = None
 
 
 def stratified(labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -145,6 +147,20 @@ def exchange(groups: Sequence[int], generator: torch.Generator) -> list[int]:
 
 def mixed_rows(pool: Pool) -> Tensor:
     return torch.randperm(len(pool.train_labels), generator=pool.generator)
+
+
+def repeated_rows(pool: Pool, counts: Sequence[int]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    """Random images for each client, and from which copy of the pool: it is dealt out anew as often as needed."""
+    rows: list[Tensor] = []
+    copies: list[int] = []
+    order, used, copy = torch.zeros(0, dtype=torch.long), 0, -1
+    for count in counts:
+        if used + count > len(order):
+            order, used, copy = mixed_rows(pool), 0, copy + 1
+        rows.append(order[used : used + count])
+        copies.append(copy)
+        used += count
+    return tuple(rows), tuple(copies)
 
 
 def whole(amounts: Tensor) -> Tensor:

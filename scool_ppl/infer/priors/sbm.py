@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
@@ -11,9 +12,14 @@ from torch import Tensor
 
 from scool_ppl.base.arguments import positive, whole
 from scool_ppl.errors import InputError
+from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.distributions import BlockBernoulli, OneHot
 from scool_ppl.infer.priors.base import GraphPrior
 from scool_ppl.look.evidence import Evidence
+
+
+MANY = 1000
+"""Clients from which a table of peers is clustered as it is, without a matrix of all pairs."""
 
 
 class SBM(GraphPrior):
@@ -87,9 +93,12 @@ class SBM(GraphPrior):
         """Memberships from spectral clustering of sigmoid(log_lik): as many clusters as stand out, and all blocks."""
         if not self.spectral:
             return []
+        most = min(self.num_blocks, self.num_clients)
+        if evidence.peers.is_table and self.num_clients >= MANY:
+            labels = sparse_communities(evidence.peers, log_lik.sigmoid(), most, generator)
+            return [{"z": soft(labels, self.num_blocks)}]
         affinity = evidence.peers.dense(log_lik.sigmoid())
         affinity = (affinity + affinity.T) / 2 + 1e-3  # connected, as the Laplacian needs
-        most = min(self.num_blocks, self.num_clients)
         counts = sorted({count_communities(affinity, most), most})
         return [{"z": spectral_memberships(affinity, count, self.num_blocks, generator)} for count in counts]
 
@@ -105,8 +114,39 @@ def spectral_memberships(
         seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
         clustering = SpectralClustering(clusters, affinity="precomputed", random_state=seed)
         labels = torch.as_tensor(clustering.fit_predict(affinity.double().numpy())).long()
-    one_hot = torch.nn.functional.one_hot(labels, num_blocks).to(affinity.dtype)
-    return sure * one_hot + (1 - sure) / num_blocks
+    return soft(labels, num_blocks, sure).to(affinity.dtype)
+
+
+def soft(labels: Tensor, num_blocks: int, sure: float = 0.9) -> Tensor:
+    """Memberships (K, G), `sure` on the label and the rest on all blocks alike."""
+    return sure * torch.nn.functional.one_hot(labels, num_blocks).double() + (1 - sure) / num_blocks
+
+
+def sparse_communities(peers: Peers, affinity: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """Spectral clustering of a table (K, M) of affinities without a matrix of all pairs: at most `most` communities.
+
+    As many as eigenvalues of D^-1/2 A D^-1/2 stand out of noise, A symmetric: of a random graph with mean degree d those
+    but the first are about 2 / sqrt(d) at most. k-means of the rows of D^-1/2 U.
+    """
+    from scipy.sparse import coo_array, diags_array
+    from scipy.sparse.linalg import eigsh
+    from sklearn.cluster import KMeans
+
+    rows, columns, senders = peers.pairs()
+    values = affinity[rows, columns].double().numpy()
+    count = peers.num_clients
+    one_way = coo_array((values, (rows.numpy(), senders.numpy())), shape=(count, count)).tocsr()
+    both = (one_way + one_way.T) / 2
+    scale = diags_array(1 / np.sqrt(both.sum(axis=1) + 1e-3))
+    vectors: np.ndarray
+    spectrum, vectors = eigsh(scale @ both @ scale, k=most, which="LA", v0=np.ones(count))
+    degree = float((both > 0).sum()) / count
+    communities = int((spectrum > 2.4 / degree**0.5).sum())
+    seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
+    if communities < 2:
+        return torch.zeros(count, dtype=torch.long)
+    points = scale @ vectors[:, -communities:]
+    return torch.as_tensor(KMeans(communities, n_init=10, random_state=seed).fit_predict(points)).long()
 
 
 def count_communities(affinity: Tensor, most: int) -> int:

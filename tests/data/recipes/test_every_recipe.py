@@ -93,6 +93,7 @@ OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "base": st.sampled_from(["latent", "groups"]),
     "flip": st.none() | st.integers(0, 6),
     "ragged": st.sampled_from([0.0, 0.5]),
+    "repeat": st.booleans(),
     "sizes": st.sampled_from([None, "1-1", "2-9", "30-40"]),
 }
 
@@ -181,7 +182,10 @@ def test_any_request_is_dealt_or_refused_with_advice_that_works(
     clients = options["clients"]
     assert len(first.train) == len(first.validation) == len(first.test) == clients
     owned = torch.cat([*first.train, *first.validation])
-    assert len(owned.unique()) == len(owned)
+    lists = [torch.cat(parts) for parts in zip(first.train, first.validation, strict=True)]
+    copies = first.copies or (0,) * clients
+    places = torch.cat([rows + len(pool.train_labels) * copy for rows, copy in zip(lists, copies, strict=True)])
+    assert len(places.unique()) == len(places), "images repeat across copies of the pool only"
     assert 0 <= int(owned.min()) <= int(owned.max()) < len(pool.train_labels)
     for rows in (*first.train, *first.validation, *first.test):
         assert bool((rows[1:] > rows[:-1]).all())

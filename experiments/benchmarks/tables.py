@@ -1,0 +1,56 @@
+"""The tables of RESULTS.md, from the JSON files beside it: what stands between `<!-- NAME -->` and `<!-- /NAME -->`.
+
+    python experiments/benchmarks/tables.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import timing
+
+
+def of_sides(rows: list[dict[str, Any]]) -> list[str]:
+    """A line for every side of every case."""
+    lines = ["| case | side | seconds | CPU seconds | times the reference |", "| --- | --- | --- | --- | --- |"]
+    for row in rows:
+        for place, (name, side) in enumerate(row["sides"].items()):
+            case = row["case"] if place == 0 else ""
+            times = f"{side['times the reference']:.2f}" + (" (reference)" if name == row["reference"] else "")
+            lines.append(f"| {case} | {name} | {side['wall']:.4f} | {side['cpu']:.4f} | {times} |")
+    return lines
+
+
+def of_rounds(rows: list[dict[str, Any]]) -> list[str]:
+    """A line for the first round of every case, and one for the next ones."""
+    head = ("case", "round", "train", "look", "infer", "mix", "infer's share", "ARI", "peak MB")
+    lines = [f"| {' | '.join(head)} |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for row in rows:
+        for when in ("first", "next"):
+            found = row[when]
+            verbs = " | ".join(f"{found[verb]:.3f}" for verb in ("train", "look", "infer", "mix"))
+            last = f"{row['ARI']:.2f} | {row['megabytes']}" if when == "next" else " | "
+            case = row["case"] if when == "first" else ""
+            lines.append(f"| {case} | {when} | {verbs} | {found['infer'] / found['round']:.0%} | {last} |")
+    return lines
+
+
+def main() -> None:
+    path = timing.FOLDER / "RESULTS.md"
+    text = path.read_text()
+    for store in sorted(timing.FOLDER.glob("*.json")):
+        kept, name = json.loads(store.read_text()), store.stem
+        rows = kept["rows"]
+        table = of_sides(rows) if "sides" in rows[0] else of_rounds(rows)
+        machine = ", ".join(f"{key} {value}" for key, value in kept["machine"].items())
+        section = "\n".join([f"<!-- {name} -->", *table, "", f"{machine}.", f"<!-- /{name} -->"])
+        text, count = re.subn(rf"<!-- {name} -->.*?<!-- /{name} -->", lambda _, new=section: new, text, flags=re.DOTALL)
+        if count != 1:
+            raise SystemExit(f"RESULTS.md has {count} places for {name}, expected one: <!-- {name} --> <!-- /{name} -->")
+    path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
