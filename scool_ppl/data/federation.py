@@ -25,7 +25,6 @@ from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.categorical import Classification
 from scool_ppl.tasks.named import read_task, written
 
-
 MANY = 4000
 """Clients above which the true graph of groups is not written out."""
 

@@ -259,7 +259,7 @@ class EM:
             with (clock or _Clock()).counting("look"), threads(count):
                 yield
 
-        evidence = RoundEvidence(start, trained, model.peers.after(start, trained), model.needs, asking, unmixed)
+        evidence = RoundEvidence(start, trained, model.peers.once_trained(start, trained), model.needs, asking, unmixed)
         log_lik = model.likelihood(evidence)
         memory = {**model.peers.to_remember(start), **model.likelihood.to_remember(evidence, log_lik)}
         return Look(evidence, Joint(model.prior, log_lik), memory)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 
 class Peers(NamedTuple):
@@ -84,10 +85,7 @@ class Peers(NamedTuple):
         return out
 
     def combine(self, weights: Tensor, x: Tensor) -> Tensor:
-        """sum_j weights[i, j] x[j] over each receiver's candidates, for x (K, ...) -> (K, ...).
-
-        A table is summed column by column, so that memory stays at one copy of x.
-        """
+        """sum_j weights[i, j] x[j] over each receiver's candidates, for x (K, ...) -> (K, ...)."""
         weights = torch.where(self.mask, weights, torch.zeros_like(weights)).to(x)
         flat = x.reshape(len(x), -1)
         broken = ~flat.isfinite().all(1)
@@ -97,10 +95,9 @@ class Peers(NamedTuple):
             return out.view_as(x)
         if self.senders is None:
             return (weights @ flat).view_as(x)
-        out = torch.zeros_like(flat)
-        for column in range(weights.shape[1]):
-            out += weights[:, column, None] * flat[self.senders[:, column].to(x.device)]
-        return out.view_as(x)
+        senders = self.senders.to(x.device)
+        # What embeddings are made for: rows of x, weighted and summed without a copy of them.
+        return embedding_bag(senders, flat, per_sample_weights=weights, mode="sum").view_as(x)
 
     def distance(self, own: Tensor, theirs: Tensor, norm: float = 2.0) -> Tensor:
         """|theirs_j - own_i| of each receiver i and candidate j, rows (K, P) -> (K, M) float64, masked or not.

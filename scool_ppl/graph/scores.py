@@ -60,7 +60,7 @@ def edge_score(weights: Tensor, peers: Peers, truth: Tensor) -> float | None:
 
 
 def area(weights: Tensor, peers: Peers, linked: Tensor) -> float | None:
-    """Area under the ROC curve of weights (K, M) as a test for who is `linked` (K, M), over looked-at pairs of two clients."""
+    """Area under the ROC curve of weights (K, M) as a test for who is `linked` (K, M), over pairs of two clients."""
     looked = peers.mask & ~peers.own()
     labels = linked[looked]
     if bool(labels.all()) or not bool(labels.any()):

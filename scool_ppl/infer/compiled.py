@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from scool_ppl.infer.distributions import NEVER
-from scool_ppl.infer.moments import AnyProgram, log_joint
+from scool_ppl.infer.expectation import Expectation
+from scool_ppl.infer.moments import AnyProgram, log_joint, softplus
 from scool_ppl.infer.multilinear import (
     Axes,
     Axis,
@@ -28,7 +29,7 @@ from scool_ppl.infer.multilinear import (
     Rows,
     RowsOf,
     Term,
-    Unsupported,
+    UnsupportedError,
     added,
     contraction,
     merged,
@@ -111,9 +112,9 @@ class Recorder(TorchFunctionMode):
         if found and name not in _SHAPES:
             outs = list(_tensors([out]))
             if name in _READS:
-                raise Unsupported(f"'{name}' of what is inferred or learned")
+                raise UnsupportedError(f"'{name}' of what is inferred or learned")
             if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or "out" in kwargs:
-                raise Unsupported(f"'{name}', which writes into a tensor")
+                raise UnsupportedError(f"'{name}', which writes into a tensor")
             if all(isinstance(each, Ref) for each in found):
                 for place, each in enumerate(outs):
                     self._step(each, Step(func, args, kwargs, None if each is out else place))
@@ -151,8 +152,12 @@ class Recorder(TorchFunctionMode):
     def _formed(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], outs: list[Tensor]) -> None:
         rule = getattr(self, f"_{name.strip('_')}", None)
         if rule is None:
-            raise Unsupported(f"'{name}' of a moment")
-        form, expanded = rule(*args, **kwargs), partial(self._expanded, shape=outs[0].shape)
+            raise UnsupportedError(f"'{name}' of a moment")
+        try:
+            form = rule(*args, **kwargs)
+        except (TypeError, ValueError, LookupError, RuntimeError, AttributeError) as problem:
+            raise UnsupportedError(f"'{name}' with these arguments") from problem
+        expanded = partial(self._expanded, shape=outs[0].shape)
         self._remember(outs[0], Exp(expanded(form.log)) if isinstance(form, Exp) else expanded(form))
 
     def form(self, x: Any) -> Form:
@@ -161,7 +166,7 @@ class Recorder(TorchFunctionMode):
             return Form.number(x)
         known = self._known.get(id(x)) or self._fixed.get(id(x))
         if isinstance(known, Exp):
-            raise Unsupported("a Dirichlet's sample itself, not its logarithm")
+            raise UnsupportedError("a Dirichlet's sample itself, not its logarithm")
         if isinstance(known, Form):
             return known
         if isinstance(known, Ref):
@@ -216,7 +221,7 @@ class Recorder(TorchFunctionMode):
         if isinstance(b, Tensor):
             known = self._known.get(id(b))
             if isinstance(known, Form | Exp):
-                raise Unsupported("division by a moment")
+                raise UnsupportedError("division by a moment")
             inverse = b.reciprocal()
             if known is not None:
                 self._step(inverse, Step(torch.reciprocal, (b,), {}, None))
@@ -229,8 +234,8 @@ class Recorder(TorchFunctionMode):
         return self._mul(a, a)
 
     def _pow(self, a: Any, exponent: Any) -> Form:
-        if exponent != 2:
-            raise Unsupported(f"a moment to the power of {exponent}")
+        if isinstance(exponent, Tensor) or exponent != 2:
+            raise UnsupportedError(f"a moment to the power of {exponent}")
         return self._mul(a, a)
 
     def _sum(self, x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, dtype: Any = None) -> Form:
@@ -254,7 +259,7 @@ class Recorder(TorchFunctionMode):
         forms = [self.form(x) for x in given]
         inputs, _, output = equation.replace(" ", "").partition("->")
         if "->" not in equation:
-            raise Unsupported("einsum without an output")
+            raise UnsupportedError("einsum without an output")
         spread = 0
         names: list[list[Hashable]] = []
         for part, form in zip(inputs.split(","), forms, strict=True):
@@ -320,7 +325,7 @@ class Recorder(TorchFunctionMode):
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
         sizes = list(x.reshape(*wanted).shape) if wanted else []
         if [size for size in sizes if size != 1] != [size for size in x.shape if size != 1]:
-            raise Unsupported(f"a moment of shape {tuple(x.shape)} as one of shape {tuple(sizes)}")
+            raise UnsupportedError(f"a moment of shape {tuple(x.shape)} as one of shape {tuple(sizes)}")
 
         def change(form: Form) -> Form:
             long = iter([axis for axis, size in zip(form.axes, x.shape, strict=True) if size != 1])
@@ -337,11 +342,12 @@ class Recorder(TorchFunctionMode):
 
     def _getitem(self, x: Tensor, index: Any) -> Form | Exp:
         if isinstance(index, Tensor) and index.dtype == torch.long and id(index) not in self._known:
-            known = self._rows.setdefault(id(index), RowsOf(index))
+            known = self._rows.setdefault(id(index), RowsOf(index.remainder(x.shape[0])))
+            self._kept.append(index)
             return self._shaped(x, lambda form: rows_of(self.axes, form, known))
         parts = index if isinstance(index, tuple) else (index,)
         if any(part is not None and part is not Ellipsis and part != slice(None) for part in parts):
-            raise Unsupported("a part of a moment")
+            raise UnsupportedError("a part of a moment")
         plain = sum(part == slice(None) for part in parts if part is not None and part is not Ellipsis)
         filler = [slice(None)] * (x.dim() - plain)
         place = parts.index(Ellipsis) if Ellipsis in parts else len(parts)
@@ -355,7 +361,7 @@ class Recorder(TorchFunctionMode):
 
     def _where(self, condition: Tensor, x: Any, y: Any) -> Form:
         if id(condition) in self._known:
-            raise Unsupported("where of what is to be inferred")
+            raise UnsupportedError("where of what is to be inferred")
         if bool(condition.all()):
             return self.form(x)
         return added(self.axes, [self._chosen(condition, x), self._chosen(~condition, y)])
@@ -373,13 +379,13 @@ class Recorder(TorchFunctionMode):
     def _log(self, x: Tensor) -> Form:
         known = self._known.get(id(x))
         if not isinstance(known, Exp):
-            raise Unsupported("the logarithm of a moment")
+            raise UnsupportedError("the logarithm of a moment")
         return known.log
 
     def _xlogy(self, x: Any, y: Tensor) -> Form:
         known = self._known.get(id(y))
         if isinstance(known, Form):
-            raise Unsupported("the logarithm of a moment")
+            raise UnsupportedError("the logarithm of a moment")
         if isinstance(known, Exp):
             log = known.log
             first = self.form(x)
@@ -398,10 +404,10 @@ class Recorder(TorchFunctionMode):
         known = self._known.get(id(x))
         weighted = weight is not None or options.get("pos_weight") is not None or bool(others)
         if isinstance(known, Form | Exp) or reduction != "none" or weighted:
-            raise Unsupported("a cross-entropy that is not linear in the moments")
-        soft = torch.nn.functional.softplus(x)
+            raise UnsupportedError("a cross-entropy that is not linear in the moments")
+        soft = softplus(x)
         if known is not None:
-            self._step(soft, Step(torch.nn.functional.softplus, (x,), {}, None))
+            self._step(soft, Step(softplus, (x,), {}, None))
         return added(self.axes, [self.form(soft), self._mul(target, x).scaled(-1)])
 
 
@@ -426,7 +432,7 @@ class Compiled:
     """The log joint of a program as a sum of products, at moments that are changed one site at a time.
 
     `update` sets a site's moments E[Y], E[z] or E[log pi], `refresh` reads parameters anew; then `expected` is
-    E_q[log p] and `derivative` that by a site's moments. Raises Unsupported where a program cannot be written down so.
+    E_q[log p] and `derivative` that by a site's moments. Raises UnsupportedError where a program cannot be written down so.
     """
 
     def __init__(
@@ -457,11 +463,18 @@ class Compiled:
         self._needed = self._needed_steps()
         self._done: dict[Hashable, Tensor] = {}
         self._whole: dict[str, Tensor] = {}
-        self._part: tuple[Tensor, Tensor] | None = None
+        self._part: tuple[str, Tensor, Tensor] | None = None
         for name, moment in moments.items():
             self.update(name, moment)
         self.refresh(self._parameters())
-        check_same(self.expected(), float(total))
+        leaves = [
+            value.dtype for value in (*values.values(), *self._parameters().values()) if value.is_floating_point()
+        ]
+        self.precision = (
+            max((torch.finfo(dtype).eps for dtype in leaves), default=torch.finfo(torch.float64).eps) ** 0.5
+        )
+        """How near numbers must be to be the same: the square root of that of the coarsest tensor."""
+        check_same(self.expected(), float(total), self.precision)
 
     def _parameters(self) -> dict[str, Tensor]:
         """Parameters, which are changed in place, and buffers, which are replaced."""
@@ -480,7 +493,8 @@ class Compiled:
         for coefficient, factors in terms:
             ours = [factor for factor in factors if factor.source.name == site]
             if len(ours) == 2:
-                yield coefficient, self._products.plan(factors, ()), frozenset(factor.axes[0] for factor in ours)
+                first = frozenset(axis for factor in ours for axis in factor.axes[:1])
+                yield coefficient, self._products.plan(factors, ()), first
 
     def _linear(self, term: Term) -> tuple[float, Contraction | None, list[Factor]]:
         """The term as what parameters are multiplied with, and these."""
@@ -522,7 +536,7 @@ class Compiled:
             tensors.update((name, value) for name, value in parameters.items())
             for name, needed in self._needed.items():
                 if needed & changed:
-                    tensors[name] = self._done[name] = self._repeated(self.steps[name], tensors)
+                    tensors[name] = self._done[name] = self._repeated(self.steps[name], tensors).detach()
                     self._products.set(name, tensors[name].double().squeeze())
             for name in changed:
                 self._products.set(name, parameters[name].detach().double().squeeze())
@@ -543,9 +557,10 @@ class Compiled:
         """d E_q[log p] / d moments of a site, all of it or some rows."""
         shape = self.moments[site].shape
         if rows is not None and self._large(site):
-            if self._part is None or self._part[0] is not rows:
-                self._part = rows, self._some_rows(site, rows).view(len(rows), *shape[1:]).to(self.moments[site])
-            return self._part[1]
+            if self._part is None or self._part[0] != site or self._part[1] is not rows:
+                found = self._some_rows(site, rows).view(len(rows), *shape[1:])
+                self._part = site, rows, found.to(self.moments[site])
+            return self._part[2]
         if site not in self._whole:
             self._whole[site] = self._all_rows(site).view(shape).to(self.moments[site])
         return self._whole[site] if rows is None else self._whole[site][rows]
@@ -600,7 +615,8 @@ class Compiled:
             return self.expected() - old
         moved, slope = moment - before[rows], self.derivative(site, rows)
         if self._large(site):
-            curved = self._curved(site, moved.double().squeeze(), rows)
+            shape = before.squeeze().shape[1:]
+            curved = self._curved(site, moved.double().view(len(rows), *shape), rows)
             self.update(site, after)
             return float((slope * moved).sum()) + curved
         self.update(site, after)
@@ -631,10 +647,32 @@ class Compiled:
         return torch.as_tensor(total)
 
 
-def check_same(found: float, expected: float) -> None:
-    """Raises Unsupported unless what was written down gives what the program gives."""
-    if not abs(found - expected) <= 1e-8 * (1 + abs(expected)):
-        raise Unsupported(f"what Python does with its numbers ({found:.6g} for {expected:.6g})")
+def check_same(found: Tensor | float, expected: Tensor | float, precision: float) -> None:
+    """Raises UnsupportedError unless what was written down gives what the program gives."""
+    found, expected = torch.as_tensor(found).double(), torch.as_tensor(expected).double()
+    furthest = (found - expected).abs().max() if found.numel() else torch.zeros(())
+    if not bool(furthest <= precision * (1 + expected.abs().max() if found.numel() else 1)):
+        raise UnsupportedError("what Python does with its numbers, outside of torch or hidden from it")
+
+
+def check_derivatives(
+    found: Expectation, expected: Expectation, parameters: Iterable[Tensor], precision: float
+) -> None:
+    """Raises UnsupportedError unless two have the same derivatives by all moments and parameters."""
+    for site in expected.moments:
+        check_same(found.derivative(site), expected.derivative(site), precision)
+    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    if not learned:
+        return
+    with torch.enable_grad():
+        losses = found.loss(), expected.loss()
+        first, second = (
+            torch.autograd.grad(loss, learned, allow_unused=True) if loss.requires_grad else (None,) * len(learned)
+            for loss in losses
+        )
+    for parameter, one, other in zip(learned, first, second, strict=True):
+        zero = torch.zeros_like(parameter)
+        check_same(zero if one is None else one, zero if other is None else other, precision)
 
 
 def _references(tree: Any) -> set[Hashable]:

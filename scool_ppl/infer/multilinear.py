@@ -21,7 +21,7 @@ MOST_TERMS = 64
 Axis = int
 
 
-class Unsupported(Exception):
+class UnsupportedError(Exception):
     """What cannot be written as a sum of products; the text says what it is."""
 
 
@@ -101,14 +101,14 @@ def product(axes: Axes, operands: Sequence[Form], names: Sequence[Sequence[Hasha
         for axis, name in zip(form.axes, dims, strict=True):
             if axis is None:
                 continue
-            if axis in mapping:
-                raise Unsupported("a diagonal")
             if name not in known:
                 known[name] = axes.new(axes.sizes[axis])
+            if axis in mapping or known[name] in mapping.values():
+                raise UnsupportedError("a diagonal")
             mapping[axis] = known[name]
         renamed.append([_renamed(axes, term, dict(mapping)) for term in form.terms])
     if math.prod(map(len, renamed)) > MOST_TERMS:
-        raise Unsupported(f"a product of more than {MOST_TERMS} terms")
+        raise UnsupportedError(f"a product of more than {MOST_TERMS} terms")
     summed = [axis for name, axis in known.items() if name not in out]
     terms = []
     for parts in itertools.product(*renamed):
@@ -145,7 +145,7 @@ def added(axes: Axes, forms: Sequence[Form]) -> Form:
         mapping = {a: outer[place] for a, place in zip(form.axes, places, strict=True) if a is not None}
         terms += [_renamed(axes, term, dict(mapping)) for term in form.terms]
     if len(terms) > MOST_TERMS:
-        raise Unsupported(f"a sum of more than {MOST_TERMS} terms")
+        raise UnsupportedError(f"a sum of more than {MOST_TERMS} terms")
     return Form(tuple(outer.get(place) for place in range(depth)), tuple(terms))
 
 
@@ -163,7 +163,7 @@ def rows_of(axes: Axes, form: Form, index: RowsOf) -> Form:
             elif dims[0] == first and dims.count(first) == 1 and source.rows is None:
                 factors.append(Factor(Source(source.name, index), places + dims[1:]))
             else:
-                raise Unsupported("rows of what is no tensor's first axis")
+                raise UnsupportedError("rows of what is no tensor's first axis")
         terms.append(Term(term.coefficient, tuple(factors)))
     return Form(named + form.axes[1:], tuple(terms))
 
@@ -308,7 +308,9 @@ class Contractions:
     def between(self, node: Contraction, rows: Rows, moved: Tensor) -> Tensor:
         """The node's tensor at some rows, with `moved` for what is moving at these rows."""
         if rows.moving in node.needs:
-            if node.combine is None:
+            if node.combine is None:  # moved has these rows; where it meets itself transposed, these columns, too
+                for place, axis in enumerate(node.axes[1:], 1):
+                    moved = moved.index_select(place, rows.index) if axis in rows.axes else moved
                 return moved
             return node.combine(*[self.between(part, rows, moved) for part in node.parts])
         return self.rows(node, rows)

@@ -24,7 +24,7 @@ class PeerPolicy:
     def __call__(self, start: RoundStart) -> Peers:
         raise InputError(f"{type(self).__name__} has no `__call__`; write one that returns the round's Peers")
 
-    def after(self, start: RoundStart, trained: Params) -> Peers:
+    def once_trained(self, start: RoundStart, trained: Params) -> Peers:
         """The candidates once the clients have trained, for policies that look at where they went."""
         return self(start)
 
@@ -156,9 +156,9 @@ class Near(PeerPolicy):
             )
 
     def __call__(self, start: RoundStart) -> Peers:
-        raise InputError("Near looks at what training did; call `after(start, trained)`, as the driver does")
+        raise InputError("Near looks at what training did; call `once_trained(start, trained)`, as the driver does")
 
-    def after(self, start: RoundStart, trained: Params) -> Peers:
+    def once_trained(self, start: RoundStart, trained: Params) -> Peers:
         size, random = start.num_clients, start.generator("peers")
         if size - 1 <= self.keep + self.explore:
             return Peers.everybody(size, start.includes_self)

@@ -314,7 +314,7 @@ class Clients:
         self._check_probe(probe, data[peers.mask.cpu()])
         forward = self._forward(networks)
         if peers.is_table:
-            losses = forward.column_losses(networks, senders, probe, whose)
+            losses = forward.pair_losses(networks, senders, probe, whose)
         else:
             losses = forward.all_losses(networks, probe)
             losses = losses if whose == "receiver" else losses.T

@@ -180,16 +180,35 @@ class Forward:
     def _tempered(self, outputs: Tensor, temperature: Tensor) -> Tensor:
         return self.task.tempered(outputs, temperature.to(outputs).view(-1, *(1,) * (outputs.dim() - 1)))
 
-    def column_losses(self, networks: Params, senders: Tensor, probe: Probe, whose: str) -> Tensor:
-        """Losses (K, M) of pairs with these senders (K, M), see `questions.PairLoss`; a column at a time, so that memory
-        stays at one more copy of the networks.
+    def pair_losses(self, networks: Params, senders: Tensor, probe: Probe, whose: str) -> Tensor:
+        """Losses (K, M) of pairs with these senders (K, M), see `questions.PairLoss`; some pairs at a time, so that what is
+        copied stays small.
         """
-        columns = []
-        for chosen in senders.to(self.inputs.device).T:
-            rows = chosen.cpu() if whose == "receiver" else torch.arange(len(chosen))
-            models = networks if whose == "receiver" else {name: value[chosen] for name, value in networks.items()}
-            columns.append(self.own_loss(models, Probe(*(field[rows] for field in probe))))
-        return torch.stack(columns, 1)
+        senders = senders.to(self.inputs.device)
+        probe = Probe(*(field.to(self.inputs.device) for field in probe))
+        if whose == "receiver":
+            return self._of_own_networks(networks, senders, probe)
+        size = sum(value[0].numel() for value in networks.values())
+        receivers = torch.arange(len(senders), device=senders.device)[:, None].expand_as(senders).flatten()
+        found = []
+        for pairs in torch.arange(senders.numel(), device=senders.device).split(max(1, _ELEMENTS_IN_CACHE // size)):
+            models = {name: value[senders.flatten()[pairs]] for name, value in networks.items()}
+            found.append(self.own_loss(models, Probe(*(field[receivers[pairs]] for field in probe))))
+        return torch.cat(found).view_as(senders)
+
+    def _of_own_networks(self, networks: Params, senders: Tensor, probe: Probe) -> Tensor:
+        """Each network on the probes of all its senders, (K, M)."""
+        count, width = senders.shape
+        length = probe.mask.shape[1]
+        at_once = max(1, self.fitting // max(1, width * length))
+        found = []
+        for rows in torch.arange(count, device=senders.device).split(at_once):
+            index, targets, mask = (field[senders[rows]].flatten(1, 2) for field in probe)
+            models = {name: value[rows] for name, value in networks.items()}
+            losses = [self.task.losses(each, targets[:, part]) for part, each in self.outputs(models, index, None)]
+            told = torch.cat(losses, 1).where(mask, 0).view(len(rows), width, length)
+            found.append(told.sum(2) / mask.view(len(rows), width, length).sum(2))
+        return torch.cat(found)
 
 
 def _beside(offsets: Tensor, outputs: Tensor) -> Tensor:

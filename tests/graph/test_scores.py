@@ -7,8 +7,9 @@ import torch
 
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.graph.scores import block_score, edge_score, row_distance, same_group
+from scool_ppl.graph.scores import block_score, edge_score, group_distance, row_distance, same_group
 from tests.helpers.graphs import table
+from tests.helpers.priors import rng
 from tests.helpers.small import uniform
 
 
@@ -83,3 +84,26 @@ def test_blocks_under_other_names_are_the_same_blocks() -> None:
     assert block_score(torch.tensor([5, 5, 2, 2]), [0, 0, 1, 1]) == 1
     # One pair together in both, of 6 with 2 and 2 together: (1 - 2/3) / (2 - 2/3).
     assert block_score(torch.tensor([0, 0, 1, 2]), [0, 0, 1, 1]) == pytest.approx((1 - 2 / 6) / ((1 + 2) / 2 - 2 / 6))
+
+
+@pytest.mark.parametrize("case", ["everybody", "with self", "table", "table with self", "nobody heard"])
+def test_scores_against_groups_are_those_against_their_matrix(case: str) -> None:
+    """Without a K x K matrix, for all kinds of tables; some clients have no weight at all."""
+    size, width = 9, 4
+    if "table" in case:
+        others = [[j for j in torch.randperm(size, generator=rng(i)).tolist() if j != i] for i in range(size)]
+        senders = torch.tensor([([i] if "self" in case else []) + row for i, row in enumerate(others)])[:, :width]
+        peers = Peers(torch.rand(size, width, generator=rng(1)) > 0.2, senders)
+    else:
+        peers = Peers.everybody(size, includes_self="self" in case)
+    weights = uniform(*peers.mask.shape) * (case != "nobody heard")
+    weights[0] = 0
+    groups = [0, 0, 1, 2, 1, 1, 0, 2, 2]
+    graph = CooperationGraph(weights, tuple("abcdefghi"), peers, groups=tuple(groups))
+    truth = same_group(groups)
+    expected = row_distance(peers.dense(weights), truth)
+    assert group_distance(weights, peers, torch.tensor(groups)) == pytest.approx(expected, abs=1e-12)
+    sparse, dense = graph.score(), graph.score(truth)
+    assert sparse.l1 == pytest.approx(dense.l1, abs=1e-12)
+    assert sparse.auc == dense.auc
+    assert sparse.ari == dense.ari

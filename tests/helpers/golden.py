@@ -49,9 +49,9 @@ def built(model: str, federation: Federation) -> CooperationModel:
     return load_model(model, federation.num_clients, federation=federation)
 
 
-def golden(model: str) -> dict[str, Any]:
+def golden(model: str, **options: Any) -> dict[str, Any]:
     """Three rounds, the first client absent from the second: digests of all bits, and numbers for other machines."""
-    em = driver(model, load_federation("digits", seed=3), **MODELS[model])
+    em = driver(model, load_federation("digits", seed=3), **MODELS[model], **options)
     state, rounds = em.init(), []
     for number in range(ROUNDS):
         state, info = em.step(state, absent=["client 0"] if number == 1 else [])

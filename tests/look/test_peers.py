@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.look.peers import JOINED, All, EpsilonGreedy, PeerPolicy, RandomPairs, Top
+from scool_ppl.look.peers import JOINED, All, EpsilonGreedy, Near, PeerPolicy, RandomPairs, Top, nearest
 from scool_ppl.train.round_start import Memory, Remembered, RoundStart
 from tests.helpers.refusals import Case, refused, refuses
 from tests.helpers.small import normal, uniform
@@ -338,3 +338,49 @@ def test_a_policy_repeats_with_its_seed_and_leaves_the_global_generator_alone(po
     assert torch.equal(torch.get_rng_state(), before)
     assert any(not torch.equal(masks[0, 1], mask) for (seed, _), mask in masks.items() if seed)
     assert any(not torch.equal(masks[0, 1], masks[0, round]) for round in (2, 3))
+
+
+def towards_groups(size: int, groups: int) -> tuple[dict[str, Tensor], Tensor]:
+    """Networks that training moved towards one of several points, and which."""
+    group = torch.arange(size) % groups
+    points = {"a": normal(groups, 3, 4, seed=1), "b": normal(groups, 5, seed=2)}
+    return {name: value[group] + 0.2 * normal(size, *value.shape[1:]) for name, value in points.items()}, group
+
+
+def test_near_looks_at_those_who_went_the_same_way_and_at_others() -> None:
+    trained, group = towards_groups(60, 3)
+    start = begin(size=60)._replace(params={name: torch.zeros_like(value) for name, value in trained.items()})
+    peers = Near(keep=8, explore=4).once_trained(start, trained)
+    assert peers.senders is not None
+    assert peers.mask.shape == (60, 12)
+    assert not bool(peers.own().any())
+    alike = (group[peers.senders] == group[:, None]) & peers.mask
+    assert int(alike.sum(1).min()) >= 8, "all eight nearest are of the own group"
+    others = float((alike.sum() - 8 * 60) / (peers.mask.sum() - 8 * 60))
+    assert 0.1 < others < 0.6, "a third of the explorers, by chance"
+    for row, mask in zip(peers.senders, peers.mask, strict=True):
+        assert len(row[mask].unique()) == int(mask.sum()), "nobody twice"
+    another = Near(keep=8, explore=4).once_trained(start._replace(round=1), trained)
+    assert not torch.equal(peers.senders, another.senders), "others are drawn anew"
+    assert torch.equal(peers.senders, Near(keep=8, explore=4).once_trained(start, trained).senders)
+
+
+def test_near_includes_oneself_where_rows_may_and_takes_all_of_few() -> None:
+    trained, _ = towards_groups(20, 2)
+    start = begin(size=20, includes_self=True)._replace(params=trained)
+    moved = {name: value + normal(*value.shape) for name, value in trained.items()}
+    assert bool(Near(keep=4, explore=2).once_trained(start, moved).own().any(1).all())
+    assert not Near(keep=16, explore=8).once_trained(start, moved).is_table
+    with pytest.raises(InputError, match="once_trained"):
+        Near()(start)
+    with pytest.raises(InputError, match="keep=0"):
+        Near(keep=0)
+
+
+def test_the_nearest_are_those_of_a_whole_matrix() -> None:
+    points = torch.nn.functional.normalize(normal(23, 5), dim=1)
+    away = torch.ones(23, dtype=torch.bool)
+    away[[3, 7]] = False
+    whole = (points @ points.T).fill_diagonal_(-torch.inf).masked_fill(~away, -2).topk(4, dim=1).indices
+    assert torch.equal(nearest(points, 4, away, at_once=23 * 5), whole)
+    assert not bool(torch.isin(whole, torch.tensor([3, 7])).any())

@@ -12,16 +12,19 @@ from torch import Tensor
 
 from scool_ppl.base.arguments import finite, whole
 from scool_ppl.errors import InputError
-from scool_ppl.infer.compiled import Compiled, check_same
+from scool_ppl.infer.compiled import Compiled, check_derivatives, check_same
 from scool_ppl.infer.distributions import NEVER
 from scool_ppl.infer.estep.base import Posterior, Values, filled, optimizer_settings, set_closed_form, starting_points
 from scool_ppl.infer.expectation import Expectation, Interpreted
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import AnyProgram, entropy, expected, factor, log_joint, soft_values
-from scool_ppl.infer.multilinear import Unsupported
+from scool_ppl.infer.multilinear import UnsupportedError
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.infer.program import Program
 from scool_ppl.look.evidence import Evidence
+
+_COMPARED: set[object] = set()
+"""Programs, by class, sites and parameters, whose compiled derivatives were found to be those of autograd."""
 
 PATIENCE = 5
 """Steps of the optimiser in a row that raise the bound by less than `tol`, after which `fit` ends."""
@@ -97,11 +100,12 @@ class NaturalGradient:
         parameters, random = fit.program.state(), fit.generator.get_state()
         try:
             with soft_values():
-                best = fit.highest(fit.compiled(starts[0]), starts)
+                compiled = fit.compiled(starts[0])
+                best = fit.highest(compiled, starts)
                 bound, graph = fit.played(best)
-            check_same(best.elbo, bound)
+            check_same(best.elbo, bound, compiled.precision)
             return best, graph
-        except Unsupported as reason:
+        except UnsupportedError as reason:
             if not (isinstance(fit.joint, Joint) and fit.joint.table is None):
                 warnings.warn(
                     f"{type(fit.program).__name__} runs in Pyro at every evaluation, which is slow: {reason}",
@@ -144,10 +148,17 @@ class _Fit:
     def moments(self, start: Values) -> Values:
         return {name: expected(self.guide.kinds[name], value) for name, value in self.natural(start).items()}
 
-    def compiled(self, start: Values) -> Expectation:
+    def compiled(self, start: Values) -> Compiled:
+        """Compiled; at the first of its kind in this process all derivatives are compared with Pyro's, too."""
         if isinstance(self.joint, Joint) and self.joint.table is None:
-            raise Unsupported("the evidence is a function of the graph")
-        return Compiled(self.joint, self.program, self.guide.kinds, self.moments(start), self.args)
+            raise UnsupportedError("the evidence is a function of the graph")
+        found = Compiled(self.joint, self.program, self.guide.kinds, self.moments(start), self.args)
+        parameters = dict(self.program.named_parameters())
+        case = type(self.program), tuple(self.guide.kinds.items()), tuple(parameters)
+        if case not in _COMPARED:
+            check_derivatives(found, self.interpreted(start), parameters.values(), found.precision)
+            _COMPARED.add(case)
+        return found
 
     def interpreted(self, start: Values) -> Expectation:
         return Interpreted(self.joint, self.guide.kinds, self.moments(start), self.args)

@@ -17,7 +17,6 @@ from scool_ppl.infer.distributions import BlockBernoulli, OneHot
 from scool_ppl.infer.priors.base import GraphPrior
 from scool_ppl.look.evidence import Evidence
 
-
 MANY = 1000
 """Clients from which a table of peers is clustered as it is, without a matrix of all pairs."""
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import queue
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +15,8 @@ from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
 from scool_ppl.train.executors.descent import MakeOptimizer, descend, towards
 from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, who_started, with_started
+from scool_ppl.train.executors.workers import Workers
 from scool_ppl.train.questions import Params
-
-Result = TypeVar("Result")
 
 _SMALL = 2**17
 """Parameters of a network whose steps are so short that a second worker thread only waits for Python's lock."""
@@ -39,9 +35,7 @@ class Loop:
         self.workers = 1 if serial else torch.get_num_threads()
         self.small = not is_convolutional(module) and sum(leaf.numel() for leaf in leaves) < _SMALL
         self.format = torch.channels_last if is_convolutional(module) else torch.preserve_format
-        self.modules: queue.SimpleQueue[nn.Module] = queue.SimpleQueue()
-        for _ in range(self.workers):
-            self.modules.put(copy.deepcopy(module).to(memory_format=self.format))
+        self._pool = Workers(copy.deepcopy(module).to(memory_format=self.format), self.workers)
 
     def train(
         self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
@@ -61,7 +55,9 @@ class Loop:
                 losses[client, active[client]] = lost
             return mine
 
-        states = self._each(work, len(active), 1 if self.small else self.workers)
+        alone = self.small and self.workers > 1
+        with threads(1 if alone else None):
+            states = self._pool.each(work, range(len(active)), 1 if alone else self.workers)
         started = torch.tensor([bool(mine) for mine in states])
         after = {
             name: torch.stack([mine.get(name, torch.zeros_like(value)) for mine in states])
@@ -113,21 +109,4 @@ class Loop:
             with torch.set_grad_enabled(grad):
                 return then(torch.func.functional_call(module.eval(), own, (inputs(client),)), client)
 
-        return self._each(work, len(next(iter(params.values()))), self.workers)
-
-    def _each(self, work: Callable[[nn.Module, int], Result], count: int, workers: int) -> list[Result]:
-        """work(module, client) for every client, each worker with a module of its own."""
-        workers = min(workers, count)
-
-        def borrow(client: int) -> Result:
-            module = self.modules.get()
-            try:
-                return work(module, client)
-            finally:
-                self.modules.put(module)
-
-        if workers == 1:
-            with threads(1 if self.workers > 1 else None):
-                return [borrow(client) for client in range(count)]
-        with threads(None), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(borrow, range(count)))
+        return self._pool.each(work, range(len(next(iter(params.values())))), self.workers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
 from scool_ppl.train.executors.descent import MakeOptimizer, descend, towards
 from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, who_started, with_started
+from scool_ppl.train.executors.workers import Workers
 from scool_ppl.train.questions import Params
 
 _SMALL = 2**18  # parameters in the stack
@@ -35,6 +37,7 @@ class Stacked:
         self.layout, self.random = optimizer_layout(optimizer, device), random
         self.trainable = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
         self.convolutional = is_convolutional(module)
+        self._workers = Workers(copy.deepcopy(module).train(), torch.get_num_threads() if device.type == "cpu" else 1)
         self.size = sum(leaf.numel() for leaf in module.parameters())
         self.orders: dict[str, tuple[int, ...]] = {}
         """Of each parameter the order of dimensions in which its gradients lie in memory, where it is another."""
@@ -47,7 +50,7 @@ class Stacked:
         leaves = [pair[name].requires_grad_() for name in self.trainable]
         try:
             with torch.enable_grad(), seeded(0, example.device):
-                outputs = self._vmapped(shared=True)(pair, example)
+                outputs = _vmapped(self.module, shared=True)(pair, example)
                 found = torch.autograd.grad(outputs.sum(), leaves, allow_unused=True)
         except RuntimeError as problem:
             return f"torch.func.vmap cannot run this network ({str(problem).splitlines()[0]})"
@@ -77,17 +80,18 @@ class Stacked:
         started = who_started(state, len(active)).clone().to(active.device)
         state = {name: value.clone() for name, value in state.items() if name != STARTED}
         losses = batches.weight.new_zeros(active.shape)
-        self.module.train()
         with (
             torch.enable_grad(),
             self._enough_threads(params),
             seeded(seeds[0] if self.random else None, inputs.device),
         ):
             for start, stop in _runs(active):
-                for rows in self._blocks(self._alike(active[:, start], started, state)):
-                    part = Batches(*(field[rows, start:stop].transpose(0, 1).contiguous() for field in batches))
+                for rows in self._alike(active[:, start], started, state):
+                    part = Batches(*(field[:, start:stop] for field in batches))
                     fresh = not started[rows[0]]
-                    losses[rows, start:stop] = self._advance(params, state, rows, fresh, inputs, part, pull).T
+                    work = partial(self._advanced, params, {} if fresh else state, inputs, part, pull)
+                    for step in self._workers.each(work, *self._blocks(rows)):
+                        step.write(params, state, losses[:, start:stop])
                     started[rows] = bool(state)
         return params, with_started(state, started), losses
 
@@ -101,43 +105,46 @@ class Stacked:
         parts = [((group == number) & moving).nonzero().flatten() for number in range(int(group.max()), -1, -1)]
         return [rows for rows in parts if len(rows)]
 
-    def _blocks(self, groups: Sequence[Tensor]) -> Iterator[Tensor]:
-        """The groups in pieces that a processor's cache holds; those who draw noise, which is one stream, all at once."""
-        for rows in groups:
-            whole = self.random or rows.device.type != "cpu"
-            yield from [rows] if whole else rows.split(max(1, _BLOCK // self.size))
+    def _blocks(self, rows: Tensor) -> tuple[Sequence[Tensor], int]:
+        """The rows in pieces that a processor's cache holds, and by how many workers; those who draw noise, which is one
+        stream, all at once.
+        """
+        pieces = -(-len(rows) * self.size // _BLOCK)
+        if self.random or rows.device.type != "cpu" or pieces == 1:
+            return [rows], 1
+        return rows.chunk(max(self._workers.count, pieces)), self._workers.count
 
-    def _advance(
+    def _advanced(
         self,
         params: Params,
         state: Params,
-        rows: Tensor,
-        fresh: bool,
         inputs: Tensor,
         batches: Batches,
         pull: Pull | None,
-    ) -> Tensor:
-        """Steps of the clients in `rows`, written into `params` and `state`; nobody else moves. Losses (S, rows)."""
+        module: nn.Module,
+        rows: Tensor,
+    ) -> Advanced:
+        """Steps of the clients in `rows`; nobody else moves, and nothing is written yet."""
+        part = Batches(*(field[rows].transpose(0, 1).contiguous() for field in batches))
         chosen = {name: value[rows] for name, value in params.items()}
-        leaves = {name: self._laid(name, chosen[name]).requires_grad_() for name in self.trainable}
-        mine = {} if fresh else {name: self._own(name, value, rows) for name, value in state.items()}
         pull = towards(pull, rows)
         if pull is not None:
             pull = pull._replace(centre={name: self._laid(name, value) for name, value in pull.centre.items()})
+        with torch.enable_grad():
+            leaves = {name: self._laid(name, chosen[name]).requires_grad_() for name in self.trainable}
+            mine = {name: self._own(name, value, rows) for name, value in state.items()}
 
-        def forward(inputs: Tensor) -> Tensor:
-            networks = {**chosen, **{name: self._as_is(name, leaf) for name, leaf in leaves.items()}}
-            return self._vmapped(shared=False)(networks, inputs)
+            def forward(inputs: Tensor) -> Tensor:
+                networks = {**chosen, **{name: self._as_is(name, leaf) for name, leaf in leaves.items()}}
+                return _vmapped(module, shared=False)(networks, inputs)
 
-        losses, mine = descend(self.task, self.optimizer, forward, leaves, mine, inputs, batches, pull)
-        for name, leaf in leaves.items():
-            params[name][rows] = self._as_is(name, leaf.detach())
-        for name, value in mine.items():
-            value = self._as_is(name.partition("/")[2], value)
-            if name not in state:
-                state[name] = value.new_zeros(len(next(iter(params.values()))), *value.shape[1:])
-            state[name][rows.to(value.device)] = value
-        return losses
+            losses, mine = descend(self.task, self.optimizer, forward, leaves, mine, inputs, part, pull)
+        return Advanced(
+            rows,
+            {name: self._as_is(name, leaf.detach()) for name, leaf in leaves.items()},
+            {name: self._as_is(name.partition("/")[2], value) for name, value in mine.items()},
+            losses.T,
+        )
 
     def _laid(self, name: str, value: Tensor) -> Tensor:
         """A parameter, or what an optimiser keeps of it, laid out as its gradients are: steps read both in turn."""
@@ -155,12 +162,6 @@ class Stacked:
         value, (entry, _, owner) = value[rows.to(value.device)], name.partition("/")
         return value[0] if entry in self.layout.counters else self._laid(owner, value)
 
-    def _vmapped(self, shared: bool) -> Callable[[Params, Tensor], Tensor]:
-        def call(params: Params, inputs: Tensor) -> Tensor:
-            return torch.func.functional_call(self.module, params, (inputs,))
-
-        return torch.func.vmap(call, in_dims=(0, None if shared else 0), randomness="different")
-
     def together(self, count: int) -> int:
         """All networks are at work at the same time."""
         return count
@@ -168,7 +169,7 @@ class Stacked:
     def forward(self, params: Params, inputs: Tensor) -> Tensor:
         self.module.eval()
         with self._enough_threads(params):
-            return self._vmapped(shared=False)(params, inputs)
+            return _vmapped(self.module, shared=False)(params, inputs)
 
     def on_common(self, params: Params, inputs: Tensor, then: Then, block: int) -> Tensor:
         self.module.eval()
@@ -177,13 +178,42 @@ class Stacked:
             for start in range(0, len(next(iter(params.values()))), block):
                 which = slice(start, start + block)
                 own = {name: value[which] for name, value in params.items()}
-                found.append(then(self._vmapped(shared=True)(own, inputs), which))
+                found.append(then(_vmapped(self.module, shared=True)(own, inputs), which))
         return torch.cat(found)
 
     def _enough_threads(self, params: Params) -> AbstractContextManager[None]:
         """One thread for small stacks: more gain little there, and stall at every barrier when cores are shared."""
         small = not self.convolutional and sum(value.numel() for value in params.values()) < _SMALL
         return threads(1 if small else None)
+
+
+class Advanced(NamedTuple):
+    """Where some clients' steps led."""
+
+    rows: Tensor
+    params: Params
+    state: Params
+    losses: Tensor
+    """(rows, S)"""
+
+    def write(self, params: Params, state: Params, losses: Tensor) -> None:
+        """Into what all clients have."""
+        for name, value in self.params.items():
+            params[name][self.rows] = value
+        for name, value in self.state.items():
+            if name not in state:
+                state[name] = value.new_zeros(len(losses), *value.shape[1:])
+            state[name][self.rows.to(value.device)] = value
+        losses[self.rows] = self.losses
+
+
+def _vmapped(module: nn.Module, shared: bool) -> Callable[[Params, Tensor], Tensor]:
+    """The module with each of several networks' parameters, on inputs of its own or on `shared` ones."""
+
+    def call(params: Params, inputs: Tensor) -> Tensor:
+        return torch.func.functional_call(module, params, (inputs,))
+
+    return torch.func.vmap(call, in_dims=(0, None if shared else 0), randomness="different")
 
 
 def _runs(active: Tensor) -> Iterator[tuple[int, int]]:

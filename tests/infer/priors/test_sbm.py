@@ -19,7 +19,7 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.infer.moments import log_joint
 from scool_ppl.infer.priors.base import Joint
-from scool_ppl.infer.priors.sbm import SBM, count_communities, spectral_memberships
+from scool_ppl.infer.priors.sbm import SBM, count_communities, sparse_communities, spectral_memberships
 from scool_ppl.look.evidence import Evidence
 from tests.helpers.evidence import evidence_of, planted, random_log_lik
 from tests.helpers.priors import (
@@ -174,3 +174,36 @@ def test_communities_are_counted_and_found_in_an_affinity() -> None:
 def test_settings_out_of_range_are_refused(options: dict[str, float], words: str) -> None:
     with pytest.raises(InputError, match=words):
         SBM(4, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("groups", "most"), [(4, 8), (3, 3), (1, 8)])
+def test_communities_of_a_table_are_found_without_a_matrix(groups: int, most: int) -> None:
+    """600 clients, 12 candidates each, 8 of the own group and 4 of anybody, weights that overlap."""
+    size, random = 600, rng(groups)
+    group = torch.arange(size) % groups
+    alike = torch.stack([(torch.randperm(size // groups, generator=random)[:8] * groups + g) for g in group.tolist()])
+    senders = torch.cat([alike, torch.randint(size, (size, 4), generator=random)], 1)
+    peers = Peers(senders != torch.arange(size)[:, None], senders)
+    together = group[:, None] == group[senders]
+    affinity = 0.3 * together + 0.6 * torch.rand(senders.shape, generator=random, dtype=torch.float64)
+    found = sparse_communities(peers, affinity, most, rng())
+    assert adjusted_rand_score(group.numpy(), found.numpy()) == 1
+    assert int(found.max()) + 1 == groups
+    again = sparse_communities(peers, affinity, most, rng())
+    assert torch.equal(found, again)
+
+
+def test_a_table_of_many_clients_starts_from_its_communities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scool_ppl.infer.priors.sbm.MANY", 10)
+    size = 40
+    group, senders = (
+        torch.arange(size) % 2,
+        torch.stack([torch.randperm(size, generator=rng(i))[:12] for i in range(size)]),
+    )
+    peers = Peers(senders != torch.arange(size)[:, None], senders)
+    log_lik = torch.where(group[:, None] == group[senders], 4.0, -4.0).double()
+    monkeypatch.setattr(Peers, "dense", lambda *_, **__: pytest.fail("a matrix of all pairs"))
+    (start,) = SBM(size, 5).double().starts(Evidence.given(loss=-log_lik, peers=peers), log_lik, rng())
+    assert start["z"].shape == (size, 5)
+    close(start["z"].sum(1), torch.ones(size).double(), 1e-12)
+    assert adjusted_rand_score(group.numpy(), start["z"].argmax(1).numpy()) == 1

@@ -1,0 +1,46 @@
+"""Worker threads, each with a core and a module of its own."""
+
+from __future__ import annotations
+
+import copy
+import queue
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from scool_ppl.base.threads import threads
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Workers:
+    """At most `count` threads at work, none of which waits for another: torch uses one thread inside each.
+
+    A function that is called with parameters puts them into its module, so no two threads may share one.
+    """
+
+    def __init__(self, module: nn.Module, count: int) -> None:
+        self.count = count
+        self._modules: queue.SimpleQueue[nn.Module] = queue.SimpleQueue()
+        for _ in range(count):
+            self._modules.put(copy.deepcopy(module))
+
+    def each(self, work: Callable[[nn.Module, Item], Result], items: Sequence[Item], most: int) -> list[Result]:
+        """work(module, item) for every item, by `most` workers at most; a single one is this thread."""
+
+        def borrow(item: Item) -> Result:
+            module = self._modules.get()
+            try:
+                return work(module, item)
+            finally:
+                self._modules.put(module)
+
+        workers = min(most, self.count, len(items))
+        if workers <= 1:
+            return [borrow(item) for item in items]
+        with threads(None), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(borrow, items))
