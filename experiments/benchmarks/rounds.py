@@ -51,11 +51,7 @@ def measured(model: str, num_clients: int) -> timing.Row:
         [sys.executable, __file__, model, str(num_clients)], capture_output=True, text=True, check=True, timeout=1800
     )
     row: timing.Row = json.loads(done.stdout.splitlines()[-1])
-    for when in ("first", "next"):
-        found = row[when]
-        verbs = "  ".join(f"{verb} {found[verb]:.3f}" for verb in ("train", "look", "infer", "mix"))
-        share = f"infer is {found['infer'] / found['round']:.0%} of {found['round']:.2f} s"
-        print(f"{row['case']:<28} {when:<6} {verbs}  {share}", flush=True)
+    timing.show_round(row)
     return row
 
 

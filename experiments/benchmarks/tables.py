@@ -1,6 +1,6 @@
 """The tables of RESULTS.md, from the JSON files beside it: what stands between `<!-- NAME -->` and `<!-- /NAME -->`.
 
-    python experiments/benchmarks/tables.py
+python experiments/benchmarks/tables.py
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def main() -> None:
         section = "\n".join([f"<!-- {name} -->", *table, "", f"{machine}.", f"<!-- /{name} -->"])
         text, count = re.subn(rf"<!-- {name} -->.*?<!-- /{name} -->", lambda _, new=section: new, text, flags=re.DOTALL)
         if count != 1:
-            raise SystemExit(f"RESULTS.md has {count} places for {name}, expected one: <!-- {name} --> <!-- /{name} -->")
+            raise SystemExit(
+                f"RESULTS.md has {count} places for {name}, expected one: <!-- {name} --> <!-- /{name} -->"
+            )
     path.write_text(text)
 
 

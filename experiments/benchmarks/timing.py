@@ -74,6 +74,15 @@ def show(row: Row) -> None:
         )
 
 
+def show_round(row: Row) -> None:
+    """A line for the first round, and one for the next ones."""
+    for when in ("first", "next"):
+        found = row[when]
+        verbs = "  ".join(f"{verb} {found[verb]:.3f}" for verb in ("train", "look", "infer", "mix"))
+        share = f"infer is {found['infer'] / found['round']:.0%} of {found['round']:.2f} s"
+        print(f"{row['case']:<36} {when:<6} {verbs}  {share}", flush=True)
+
+
 def peak_megabytes() -> int:
     """The most memory that this process ever had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
