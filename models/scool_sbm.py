@@ -14,7 +14,7 @@ import torch
 
 from scool_ppl import CooperationModel, InputError, NaturalGradient
 from scool_ppl.infer.priors import SBM
-from scool_ppl.look import All, CrossLoss, Reference, Top
+from scool_ppl.look import All, CrossLoss, Near, Reference, Top
 from scool_ppl.mix import MixUpdates
 
 
@@ -33,18 +33,22 @@ def build(
     symmetric: bool = True,
     keep: int | None = None,
     after: int = 10,
+    near: int | None = None,
     clip: float | None = None,
     weigh: bool = False,
     samples: torch.Tensor | None = None,
 ) -> CooperationModel:
     """`blocks`: at most this many, more than there are groups is harmless. `clamp`: B stays in [clamp, 1 - clamp].
-    `n_eff`, `temperature`, `reference`, `symmetric`: the evidence, see CrossLoss; `temper_prior`: the temperature divides
-    the prior's log-odds, too, as in the authors' code. `restarts`: random starts beside the spectral ones. `keep`:
-    peers that a client looks at after `after` rounds, all if none. `clip`: see MixUpdates. `weigh`: wbar_ij is
-    proportional to n_j, too, the training images of each client, `samples` (K,), which the federation supplies.
+    `n_eff`, `temperature`, `reference`, `symmetric`: see CrossLoss; `temper_prior`: the temperature divides the prior's
+    log-odds, too, as in the authors' code. `restarts`: random starts beside the spectral ones. `keep`: peers that a client
+    looks at after `after` rounds, all if none; `near`: at those whose training goes its way, from the first round, and a few
+    others, see Near. `clip`: see MixUpdates. `weigh`: wbar_ij is proportional to n_j, too, the training images of each
+    client, `samples` (K,), which the federation supplies.
     """
     if weigh and samples is None:
         raise InputError("scool_sbm has weigh=True and no samples; pass federation= or samples= to load_model")
+    if near is not None and keep is not None:
+        raise InputError(f"scool_sbm has near={near} and keep={keep}, expected one of them; leave keep out")
     temper = temperature if temper_prior else 1.0
     return CooperationModel(
         prior=SBM(
@@ -52,6 +56,6 @@ def build(
         ),
         likelihood=CrossLoss(n_eff, temperature, reference, symmetric),
         mixing=MixUpdates(clip, samples if weigh else None),
-        peers=All() if keep is None else Top(keep, after),
+        peers=Near(near) if near is not None else All() if keep is None else Top(keep, after),
         e_step=NaturalGradient(restarts=restarts),
     )
