@@ -41,9 +41,8 @@ def build(
     """`blocks`: at most this many, more than there are groups is harmless. `clamp`: B stays in [clamp, 1 - clamp].
     `n_eff`, `temperature`, `reference`, `symmetric`: see CrossLoss; `temper_prior`: the temperature divides the prior's
     log-odds, too, as in the authors' code. `restarts`: random starts beside the spectral ones. `keep`: peers that a client
-    looks at after `after` rounds, all if none; `near`: at those whose training goes its way, from the first round, and a few
-    others, see Near. `clip`: see MixUpdates. `weigh`: wbar_ij is proportional to n_j, too, the training images of each
-    client, `samples` (K,), which the federation supplies.
+    looks at after `after` rounds, all if none; `near`: from the first round, see Near. `clip`: see MixUpdates. `weigh`:
+    wbar_ij is proportional to n_j, too, the images of each client, `samples` (K,), which the federation supplies.
     """
     if weigh and samples is None:
         raise InputError("scool_sbm has weigh=True and no samples; pass federation= or samples= to load_model")
