@@ -67,7 +67,7 @@ class Forward:
         """Outputs of networks, of mixtures or of ensembles for rows (K, n) of the inputs, some columns at a time."""
         rows = rows.to(self.inputs.device)
         for columns in self.chunks(rows.shape[1], len(rows)):
-            inputs = self.inputs[rows[:, columns]]
+            inputs = taken(self.inputs, rows[:, columns])
             if isinstance(networks, Ensemble):
                 yield columns, self._combined(networks, inputs)
             else:
@@ -192,7 +192,7 @@ class Forward:
         receivers = torch.arange(len(senders), device=senders.device)[:, None].expand_as(senders).flatten()
         found = []
         for pairs in torch.arange(senders.numel(), device=senders.device).split(max(1, _ELEMENTS_IN_CACHE // size)):
-            models = {name: value[senders.flatten()[pairs]] for name, value in networks.items()}
+            models = {name: taken(value, senders.flatten()[pairs]) for name, value in networks.items()}
             found.append(self.own_loss(models, Probe(*(field[receivers[pairs]] for field in probe))))
         return torch.cat(found).view_as(senders)
 
@@ -204,11 +204,16 @@ class Forward:
         found = []
         for rows in torch.arange(count, device=senders.device).split(at_once):
             index, targets, mask = (field[senders[rows]].flatten(1, 2) for field in probe)
-            models = {name: value[rows] for name, value in networks.items()}
+            models = {name: value[rows[0] : rows[-1] + 1] for name, value in networks.items()}
             losses = [self.task.losses(each, targets[:, part]) for part, each in self.outputs(models, index, None)]
             told = torch.cat(losses, 1).where(mask, 0).view(len(rows), width, length)
             found.append(told.sum(2) / mask.view(len(rows), width, length).sum(2))
         return torch.cat(found)
+
+
+def taken(table: Tensor, rows: Tensor) -> Tensor:
+    """table[rows], whole rows at a time, which is quicker."""
+    return table.index_select(0, rows.flatten()).view(*rows.shape, *table.shape[1:])
 
 
 def _beside(offsets: Tensor, outputs: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, 
 from scool_ppl.train.executors.workers import Workers
 from scool_ppl.train.questions import Params
 
-_SMALL = 2**17
+_SMALL = 2**18
 """Parameters of a network whose steps are so short that a second worker thread only waits for Python's lock."""
 
 
