@@ -568,8 +568,9 @@ class Compiled:
     def _large(self, site: str) -> bool:
         """Is it worth the while to compute some rows only?"""
         moment = self.moments[site]
-        gathered = any(factor.source.rows is not None for _, _, factor in self._derivatives[site])
-        return moment.numel() >= _SMALL and len(moment) > 1 and not gathered
+        if moment.numel() < _SMALL or len(moment) == 1:
+            return False
+        return not any(factor.source.rows is not None for _, _, factor in self._derivatives[site])
 
     def _all_rows(self, site: str) -> Tensor:
         like = self.moments[site].double().squeeze()

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+_FEW = 2**14  # numbers in a matrix below which its layout matters to no product
+
 MOST_TERMS = 64
 """A sum of more products than this is refused: multiplied out it would cost more than it saves."""
 
@@ -268,7 +270,8 @@ class Contractions:
         self, left: Contraction, right: Contraction, others: Sequence[Contraction], out: Sequence[Axis]
     ) -> Contraction:
         kept = self._kept(left, right, others, out)
-        combine = contraction(left.axes, right.axes, kept)
+        small = max(self._size(left.axes), self._size(right.axes)) < _FEW
+        combine = contraction(left.axes, right.axes, kept, small)
         needs = left.needs | right.needs
         return self._node((id(left), id(right), kept), kept, needs, parts=(left, right), combine=combine)
 
@@ -287,7 +290,9 @@ class Contractions:
                 assert node.factor is not None
                 value = read(self.tensors[node.factor.source.name], node.factor.source)
             else:
-                value = node.combine(*[self.value(part) for part in node.parts])
+                # Most have their parts' values: a call less for each.
+                parts = [self.value(part) if part.value is None else part.value for part in node.parts]
+                value = node.combine(*parts)
             node.value = value
         return value
 
@@ -321,14 +326,16 @@ def read(tensor: Tensor, source: Source) -> Tensor:
     return tensor if source.rows is None else tensor[source.rows.index].squeeze()
 
 
-def contraction(lefts: tuple[Axis, ...], rights: tuple[Axis, ...], out: tuple[Axis, ...]) -> Callable[..., Tensor]:
-    """What multiplies two tensors with named axes and sums over those that are not in `out`."""
+def contraction(
+    lefts: tuple[Axis, ...], rights: tuple[Axis, ...], out: tuple[Axis, ...], small: bool = False
+) -> Callable[..., Tensor]:
+    """What multiplies two tensors with named axes and sums over those that are not in `out`; `small` says that both are."""
     if lefts == rights == out:
         return torch.mul
     shared = [axis for axis in lefts if axis in rights]
     if len(lefts) == len(rights) == len(out) == 2 and len(shared) == 1 and shared[0] not in out:
         swapped, ahead, behind = out[0] in rights, lefts[0] == shared[0], rights[1] == shared[0]
-        return _matrices(swapped, ahead, behind)
+        return _matrices(swapped, ahead, behind, torch.mm if small else _product_of)
     if {*out} == {*lefts, *rights}:
         if lefts == out:
             return lambda left, right: left * placed(right, rights, out)
@@ -339,13 +346,15 @@ def contraction(lefts: tuple[Axis, ...], rights: tuple[Axis, ...], out: tuple[Ax
     return lambda left, right: torch.einsum(equation, left, right)
 
 
-def _matrices(swapped: bool, ahead: bool, behind: bool) -> Callable[[Tensor, Tensor], Tensor]:
+def _matrices(
+    swapped: bool, ahead: bool, behind: bool, product: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Tensor, Tensor], Tensor]:
     """The product of two matrices: `ahead` says that the left's first axis is summed over, `behind` the right's second;
     `swapped` that the result is transposed.
     """
     if swapped:
-        return lambda left, right: _product_of(right if behind else right.mT, left if ahead else left.mT)
-    return lambda left, right: _product_of(left.mT if ahead else left, right.mT if behind else right)
+        return lambda left, right: product(right if behind else right.mT, left if ahead else left.mT)
+    return lambda left, right: product(left.mT if ahead else left, right.mT if behind else right)
 
 
 def _product_of(left: Tensor, right: Tensor) -> Tensor:
