@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
         return import_module("scool_ppl.base.describe").own_version()
     module, attribute = _PLACES.get(name, (__name__, name))
     if module == __name__:  # a room
-        if name.startswith("_") or find_spec(f"{module}.{attribute}") is None:
+        if name.startswith("_") or not name.isidentifier() or find_spec(f"{module}.{attribute}") is None:
             raise AttributeError(f"module 'scool_ppl' has no attribute '{name}'")
         globals()[name] = import_module(f"{module}.{attribute}")
     else:

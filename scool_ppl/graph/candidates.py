@@ -95,6 +95,8 @@ class Peers(NamedTuple):
             return out.view_as(x)
         if self.senders is None:
             return (weights @ flat).view_as(x)
+        if flat.shape[1] == 0:
+            return x.clone()
         senders = self.senders.to(x.device)
         # What embeddings are made for: rows of x, weighted and summed without a copy of them.
         return embedding_bag(senders, flat, per_sample_weights=weights, mode="sum").view_as(x)

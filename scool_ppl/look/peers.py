@@ -139,8 +139,8 @@ class Near(PeerPolicy):
     """Each receiver looks at `keep` senders whose training goes its way, and at `explore` others at random, every round
     anew: tables from the first round, for clients so many that no K x K numbers fit.
 
-    Nearness is the cosine of what the round's training did to the networks, theta^{t+1/2} - theta^t less its mean over the
-    clients, in a random projection on `sketch` directions (Johnson and Lindenstrauss: angles are kept to within
+    Nearness is the cosine of where the round's training went, the direction of theta^{t+1/2} - theta^t less the mean of
+    the clients' directions, in a random projection on `sketch` axes (Johnson and Lindenstrauss: angles are kept to within
     1 / sqrt(sketch)). Explorers connect what the sketch does not. A receiver that may choose itself looks at itself, too.
     """
 
@@ -176,14 +176,16 @@ class Near(PeerPolicy):
 
     def sketched(self, moved: Params, start: RoundStart) -> Tensor:
         """Unit vectors (K, sketch) whose inner products are about the cosines of the updates."""
-        total = torch.zeros(start.num_clients, self.sketch)
+        total = torch.zeros(start.num_clients, self.sketch, dtype=torch.float64)
         random = start.generator("sketch")
         for name in sorted(moved):
             flat = moved[name].flatten(1)
             directions = torch.randn(flat.shape[1], self.sketch, generator=random)
-            total += (flat @ directions.to(flat)).cpu().float().nan_to_num(0, 0, 0)
-        total = total - total.mean(0)
-        return total / total.norm(dim=1, keepdim=True).clamp(min=1e-30)
+            total += (flat @ directions.to(flat)).cpu().double().nan_to_num(0, 0, 0)
+        # Every client counts the same in the mean, however far it went, and who is absent not at all.
+        each = total / total.norm(dim=1, keepdim=True).clamp(min=1e-300)
+        each = each - each[start.present].mean(0)
+        return (each / each.norm(dim=1, keepdim=True).clamp(min=1e-300)).float()
 
 
 def nearest(points: Tensor, count: int, present: Tensor, at_once: int = 2**24) -> Tensor:

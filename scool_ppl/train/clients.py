@@ -188,7 +188,13 @@ class Clients:
     def _trial(self, params: Params) -> tuple[Params, Tensor, Batches, str]:
         """Two steps, to measure the executors by, and what the faster one depends on besides the network."""
         shape = (self.num_clients, self.batch_size, *self.inputs.shape[1:])
-        optimizer = " ".join([named(self.optimizer), *settings(self.optimizer)])
+        code = getattr(self.optimizer, "__code__", None)  # two lambdas have one name
+        known = [
+            named(self.optimizer),
+            *settings(self.optimizer),
+            *([code.co_code.hex(), repr(code.co_names)] if code else ()),
+        ]
+        optimizer = " ".join(known)
         case = f"{shape} {self.inputs.dtype} on {self.device}, {optimizer}"
         return params, self.inputs, self._placed(self.batches(Plan(epochs=0, steps=2))), case
 

@@ -206,7 +206,8 @@ class Forward:
             index, targets, mask = (field[senders[rows]].flatten(1, 2) for field in probe)
             models = {name: value[rows[0] : rows[-1] + 1] for name, value in networks.items()}
             losses = [self.task.losses(each, targets[:, part]) for part, each in self.outputs(models, index, None)]
-            told = torch.cat(losses, 1).where(mask, 0).view(len(rows), width, length)
+            each = torch.cat(losses, 1) if losses else torch.zeros(mask.shape, device=mask.device)
+            told = each.where(mask, 0).view(len(rows), width, length)
             found.append(told.sum(2) / mask.view(len(rows), width, length).sum(2))
         return torch.cat(found)
 

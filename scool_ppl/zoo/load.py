@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
+from torch import Tensor
+
 from scool_ppl.base.arguments import check_hint, check_kind, check_whole
 from scool_ppl.base.options import accepted, parse_options
 from scool_ppl.base.plugins import beside_package, load_python, user_code
@@ -16,14 +18,23 @@ from scool_ppl.data.federation import Federation
 from scool_ppl.deploy.portfolio import Portfolio
 from scool_ppl.em.model import CooperationModel
 from scool_ppl.errors import InputError, unknown
+from scool_ppl.graph.scores import same_group
 
 FACTS: dict[str, Callable[[Federation], Any]] = {
-    "truth": lambda federation: federation.truth,
+    "truth": lambda federation: true_graph(federation),
     "samples": lambda federation: federation.sizes("train"),
 }
 """Parameters of `build` that are facts of the federation, not choices of the user."""
 
 HIDDEN = ("num_clients", *FACTS)
+
+
+def true_graph(federation: Federation) -> Tensor | None:
+    """The true graph, also of so many clients that their federation leaves it to the groups."""
+    if federation.truth is None and federation.groups is not None:
+        return same_group(federation.groups).float()
+    return federation.truth
+
 
 DEFAULT_MODEL = "hedge"
 """What is fitted where nobody names a model; experiments/robustness says how it does in which world."""

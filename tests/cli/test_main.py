@@ -62,3 +62,11 @@ def test_an_error_is_one_line_with_its_code(
     assert stop.value.code == code
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("scool: ")
+
+
+def test_the_root_has_its_rooms_and_nothing_else() -> None:
+    import scool_ppl
+
+    assert scool_ppl.train.Clients is scool_ppl.Clients
+    for name in ("nothing", "_private", "train.clients", "a.b"):
+        assert not hasattr(scool_ppl, name)

@@ -172,3 +172,8 @@ def test_only_a_symmetric_mask_of_everybody_is_mutual() -> None:
     assert symmetric.is_table
     assert not symmetric.is_mutual, "columns of a table are not clients"
     assert not Peers.everybody(3).is_table
+
+
+def test_combine_of_nothing_is_nothing() -> None:
+    table = Peers(torch.ones(3, 2).bool(), torch.tensor([[1, 2], [0, 2], [0, 1]]))
+    assert table.combine(torch.ones(3, 2), torch.zeros(3, 0)).shape == (3, 0)

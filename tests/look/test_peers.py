@@ -384,3 +384,14 @@ def test_the_nearest_are_those_of_a_whole_matrix() -> None:
     whole = (points @ points.T).fill_diagonal_(-torch.inf).masked_fill(~away, -2).topk(4, dim=1).indices
     assert torch.equal(nearest(points, 4, away, at_once=23 * 5), whole)
     assert not bool(torch.isin(whole, torch.tensor([3, 7])).any())
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e9, 1e30])
+def test_one_who_goes_far_does_not_hide_where_the_others_go(factor: float) -> None:
+    trained, group = towards_groups(60, 3)
+    trained = {name: value.double() for name, value in trained.items()}
+    for value in trained.values():
+        value[7] *= factor
+    start = begin(size=60)._replace(params={name: torch.zeros_like(value) for name, value in trained.items()})
+    peers = Near(keep=8, explore=0).once_trained(start, trained)
+    assert bool((group[peers.columns()] == group[:, None]).all())

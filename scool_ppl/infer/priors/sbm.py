@@ -128,22 +128,28 @@ def sparse_communities(peers: Peers, affinity: Tensor, most: int, generator: tor
     but the first are about 2 / sqrt(d) at most. k-means of the rows of D^-1/2 U.
     """
     from scipy.sparse import coo_array, diags_array
-    from scipy.sparse.linalg import eigsh
+    from scipy.sparse.linalg import ArpackError, eigsh
     from sklearn.cluster import KMeans
 
     rows, columns, senders = peers.pairs()
-    values = affinity[rows, columns].double().numpy()
+    # A little for every pair, as the Laplacian needs: evidence may say of all that they do not cooperate.
+    values = (affinity[rows, columns].double().nan_to_num(0) + 1e-9).numpy()
     count = peers.num_clients
+    nobody = torch.zeros(count, dtype=torch.long)
+    if len(values) == 0:
+        return nobody
     one_way = coo_array((values, (rows.numpy(), senders.numpy())), shape=(count, count)).tocsr()
     both = (one_way + one_way.T) / 2
     scale = diags_array(1 / np.sqrt(both.sum(axis=1) + 1e-3))
-    vectors: np.ndarray
-    spectrum, vectors = eigsh(scale @ both @ scale, k=most, which="LA", v0=np.ones(count))
+    try:
+        spectrum, vectors = eigsh(scale @ both @ scale, k=min(most, count - 1), which="LA", v0=np.ones(count))
+    except ArpackError:  # nothing stands out
+        return nobody
     degree = float((both > 0).sum()) / count
     communities = int((spectrum > 2.4 / degree**0.5).sum())
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
     if communities < 2:
-        return torch.zeros(count, dtype=torch.long)
+        return nobody
     points = scale @ vectors[:, -communities:]
     return torch.as_tensor(KMeans(communities, n_init=10, random_state=seed).fit_predict(points)).long()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,11 +29,11 @@ def descend(
     pull: Pull | None,
 ) -> tuple[Tensor, Params]:
     """One optimiser step on the leaves per leading entry of batches (S, ..., B); the losses (S, ...) and the state."""
-    optimizer = fused(make(list(leaves.values())))
+    optimizer = make(list(leaves.values()))
     for name, value in state.items():
         entry, _, owner = name.partition("/")
         optimizer.state[leaves[owner]][entry] = as_laid_out(value, leaves[owner])
-    shape, losses = batches.index.shape[1:], []
+    shape, losses, together = batches.index.shape[1:], list[Tensor](), list[dict[str, Any]]()
     for index, weight, targets in zip(*batches, strict=True):
         outputs = forward(inputs.index_select(0, index.flatten()).view(*shape, *inputs.shape[1:]))
         loss = (task.losses(outputs, targets) * weight).sum(-1)
@@ -43,6 +44,13 @@ def descend(
                 strength = pull.strength.view(*pull.strength.shape, *(1,) * (leaf.dim() - pull.strength.dim()))
                 proximal = strength * (leaf.detach() - pull.centre[name])
                 leaf.grad = as_laid_out(proximal if gradient is None else gradient + proximal, leaf)
+        # One kernel needs a dense gradient for every leaf, and what it keeps of every leaf or of none.
+        dense = all(leaf.grad is not None and leaf.grad.layout == torch.strided for leaf in leaves.values())
+        if dense and not losses and len({bool(optimizer.state.get(leaf)) for leaf in leaves.values()}) == 1:
+            together = fused(optimizer)
+        elif not dense:
+            for group in together:
+                group["fused"] = False
         optimizer.step()
         losses.append(loss.detach())
     after = {
@@ -56,19 +64,24 @@ def descend(
 
 def as_laid_out(value: Tensor, leaf: Tensor) -> Tensor:
     """What belongs to a leaf, its dimensions in the leaf's order in memory: a fused step takes that for granted."""
-    if value.shape != leaf.shape or value.stride() == leaf.stride():
+    if value.layout != torch.strided or value.shape != leaf.shape or value.stride() == leaf.stride():
         return value
     return torch.empty_like(leaf, requires_grad=False).copy_(value)
 
 
-def fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The optimiser with its steps in one kernel, where torch has one and nobody has said how they are to be done."""
+def fused(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Has the optimiser do its steps in one kernel, where torch has one and nobody has said how they are to be done.
+
+    Returns the groups of parameters for which it does.
+    """
+    found = []
     for group in optimizer.param_groups:
-        asked = [group.get(name) for name in ("foreach", "differentiable", "capturable")]
+        asked = group.get("foreach") is not None or group.get("differentiable") or group.get("capturable")
         kinds = {(leaf.device.type, leaf.dtype) for leaf in group["params"]}
-        if "fused" in group and group["fused"] is None and not any(asked) and kinds <= _FUSED:
+        if "fused" in group and group["fused"] is None and not asked and kinds <= _FUSED:
             group["fused"] = True
-    return optimizer
+            found.append(group)
+    return found
 
 
 def towards(pull: Pull | None, clients: Tensor | int) -> Pull | None:

@@ -32,7 +32,7 @@ class Executor(Protocol):
         ...
 
     def together(self, count: int) -> int:
-        """How many of `count` networks are at work on the same core."""
+        """How many of `count` networks are at work in one operation."""
         ...
 
     def forward(self, params: Params, inputs: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class Executor(Protocol):
 
     def on_common(self, params: Params, inputs: Tensor, then: Then, block: int) -> Tensor:
         """All networks on the same inputs (B, ...): what `then` makes of the outputs (k, B, C) of the networks `which`,
-        at most `block` of them at a time, one after the other, (K, ...).
+        at most `block` of them at a time, (K, ...).
         """
         ...
 

@@ -85,7 +85,7 @@ class Loop:
         return inputs.contiguous(memory_format=self.format) if inputs.dim() == 4 else inputs
 
     def together(self, count: int) -> int:
-        """Each worker has a core and one network."""
+        """One network after the other."""
         return 1
 
     def forward(self, params: Params, inputs: Tensor) -> Tensor:

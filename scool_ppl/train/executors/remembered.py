@@ -14,8 +14,8 @@ import torch
 
 from scool_ppl.base.files import read_regular, replacing
 
-_MOST = 1000
-"""Cases that are kept; the oldest are forgotten."""
+_MOST, _SHOWN = 1000, 300
+"""Cases that are kept, the oldest are forgotten; and how much of a case's text, for whoever reads the file."""
 _LIMIT = 2**22
 
 
@@ -28,14 +28,15 @@ def file() -> Path:
 def recall(case: str) -> str | None:
     """What was chosen for a case, None if nothing was."""
     found = _read().get(_key(case))
-    return found.get("faster") if isinstance(found, dict) else None
+    faster = found.get("faster") if isinstance(found, dict) else None
+    return faster if isinstance(faster, str) else None
 
 
 def remember(case: str, faster: str, seconds: dict[str, float]) -> None:
     """Write down what was chosen for a case; where nothing can be written it is not remembered."""
     notes = _read()
-    notes[_key(case)] = {"faster": faster, "seconds": seconds, "case": case, "machine": _machine()}
-    with suppress(OSError, RuntimeError):
+    notes[_key(case)] = {"faster": faster, "seconds": seconds, "case": case[:_SHOWN], "machine": _machine()}
+    with suppress(OSError, RuntimeError, ValueError):  # among the latter an InputError of `replacing`
         file().parent.mkdir(parents=True, exist_ok=True)
         with replacing(file()) as temporary:
             temporary.write_text(json.dumps(dict(list(notes.items())[-_MOST:]), indent=1) + "\n")

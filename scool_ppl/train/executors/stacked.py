@@ -163,7 +163,7 @@ class Stacked:
         return value[0] if entry in self.layout.counters else self._laid(owner, value)
 
     def together(self, count: int) -> int:
-        """All networks are at work at the same time."""
+        """All of them, in one operation."""
         return count
 
     def forward(self, params: Params, inputs: Tensor) -> Tensor:

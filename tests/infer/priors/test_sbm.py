@@ -207,3 +207,13 @@ def test_a_table_of_many_clients_starts_from_its_communities(monkeypatch: pytest
     assert start["z"].shape == (size, 5)
     close(start["z"].sum(1), torch.ones(size).double(), 1e-12)
     assert adjusted_rand_score(group.numpy(), start["z"].argmax(1).numpy()) == 1
+
+
+@pytest.mark.parametrize("affinity", [0.0, float("nan"), 1e-300])
+def test_a_table_that_says_nothing_is_one_community(affinity: float) -> None:
+    senders = torch.stack([torch.randperm(50, generator=rng(i))[:6] for i in range(50)])
+    peers = Peers(senders != torch.arange(50)[:, None], senders)
+    table = torch.full(senders.shape, affinity).double()
+    for most in (3, 50):
+        assert not bool(sparse_communities(peers, table, most, rng()).any())
+    assert not bool(sparse_communities(peers._replace(mask=torch.zeros_like(peers.mask)), table, 3, rng()).any())

@@ -11,7 +11,7 @@ from torch import Tensor
 from scool_ppl.tasks.regression import Regression
 from scool_ppl.train.batches import Batches, shuffled
 from scool_ppl.train.contract import Plan, Pull
-from scool_ppl.train.executors.descent import MakeOptimizer, descend, towards
+from scool_ppl.train.executors.descent import MakeOptimizer, as_laid_out, descend, fused, towards
 from tests.helpers.unequal import ADAM, EQUAL, assert_same, both, clients, distinct, federation
 
 
@@ -104,6 +104,71 @@ def test_steps_of_one_network_are_those_of_plain_pytorch(make: MakeOptimizer) ->
         for entry, value in optimizer.state[leaf].items():
             if value is not None:
                 torch.testing.assert_close(state[f"{entry}/{name}"], torch.as_tensor(value))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_gradient_that_is_there_at_some_steps_only(late: bool) -> None:
+    """One kernel for all leaves would not do: twice, so that what is kept of some leaves goes in again."""
+    task, (inputs, batches) = Regression(1.0, 1), line(4)
+    make = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+    mine, plain = ({name: torch.full((1,), 0.3).double().requires_grad_() for name in ("a", "b")} for _ in range(2))
+
+    def outputs(leaves: dict[str, Tensor], x: Tensor) -> Tensor:
+        return leaves["a"] * x + (leaves["b"] if bool((x > 0).all()) == late else 0.0)
+
+    state: dict[str, Tensor] = {}
+    optimizer = make(list(plain.values()))
+    for _ in range(2):
+        _, state = descend(task, make, lambda x: outputs(mine, x), mine, state, inputs, batches, pull=None)
+        for index in batches.index:
+            optimizer.zero_grad()
+            x = inputs[index]
+            (-torch.distributions.Normal(outputs(plain, x), 1.0).log_prob(2 * x - 1).mean()).backward()
+            optimizer.step()
+    for name, leaf in plain.items():
+        torch.testing.assert_close(mine[name], leaf, rtol=0, atol=1e-12)
+
+
+def test_steps_are_fused_unless_somebody_said_how_they_are_to_be_done() -> None:
+    leaf = torch.ones(2, requires_grad=True)
+    for options, expected in (
+        ({}, True),
+        ({"foreach": False}, None),
+        ({"foreach": True}, None),
+        ({"fused": False}, False),
+    ):
+        optimizer = torch.optim.SGD([leaf], lr=0.1, **options)
+        assert len(fused(optimizer)) == (expected is True)
+        assert optimizer.param_groups[0]["fused"] is expected
+    assert fused(torch.optim.LBFGS([leaf])) == []
+
+
+def test_what_belongs_to_a_leaf_is_laid_out_as_it_is() -> None:
+    """A fused step takes that for granted: torch itself would mix up the entries."""
+    leaf = torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    value = torch.randn(2, 3, 4, 5)
+    found = as_laid_out(value, leaf)
+    assert found.stride() == leaf.stride()
+    assert torch.equal(found, value)
+    assert as_laid_out(found, leaf) is found
+    sparse = torch.eye(3).to_sparse()
+    assert as_laid_out(sparse, torch.zeros(3, 3).mT.contiguous().mT) is sparse
+
+
+def test_sparse_gradients_are_descended() -> None:
+    data = federation(EQUAL)
+
+    class Looked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(4, 3, sparse=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.table((x[:, 0] > 0).long())
+
+    network = clients(data, "loop", network=Looked, optimizer=partial(torch.optim.SGD, lr=0.1))
+    start = network.init(0)
+    assert not torch.equal(network.train(start, None, Plan()).params["table.weight"], start["table.weight"])
 
 
 def test_a_parameter_without_a_gradient_moves_by_the_pull_alone() -> None:

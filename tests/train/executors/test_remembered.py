@@ -71,11 +71,17 @@ def test_what_is_remembered_no_longer_is_measured(notes: Path) -> None:
     assert remembered.recall("case") == "only"
 
 
+@pytest.mark.parametrize("why", ["no folder", "a folder of that name", "nobody may write there"])
 def test_a_cache_that_cannot_be_written_stops_nobody(
-    notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    why: str, notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("SCOOL_CACHE", str(tmp_path / "file" / "folder"))
+    if why == "no folder":
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("SCOOL_CACHE", str(tmp_path / "file" / "folder"))
+    elif why == "a folder of that name":
+        notes.mkdir(parents=True)
+    else:
+        monkeypatch.setenv("SCOOL_CACHE", "/proc")
     assert choosing.fastest("case", {"only": lambda: None}) == "only"
     assert remembered.recall("case") is None
 
@@ -96,3 +102,20 @@ def test_it_is_in_the_users_cache_unless_a_folder_is_named(monkeypatch: pytest.M
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert remembered.file() == tmp_path / ".cache" / "scool_ppl" / "executors.json"
+
+
+def test_a_damaged_note_is_as_none(notes: Path) -> None:
+    remembered.remember("case", "a", {})
+    known = json.loads(notes.read_text())
+    for damage in ([], {"faster": []}, {"faster": {"a": 1}}):
+        notes.write_text(json.dumps(dict.fromkeys(known, damage)))
+        assert remembered.recall("case") is None
+        choosing._MEASURED.clear()
+        assert choosing.fastest("case", {"a": lambda: None}) == "a"
+
+
+def test_a_network_of_a_thousand_layers_does_not_fill_the_file(notes: Path) -> None:
+    for number in range(3):
+        remembered.remember(f"{number} " + "Linear(1, 1) " * 10**5, "a", {})
+    assert len(notes.read_bytes()) < 5000
+    assert remembered.recall("1 " + "Linear(1, 1) " * 10**5) == "a"
