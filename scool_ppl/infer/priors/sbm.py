@@ -17,9 +17,6 @@ from scool_ppl.infer.distributions import BlockBernoulli, OneHot
 from scool_ppl.infer.priors.base import GraphPrior
 from scool_ppl.look.evidence import Evidence
 
-MANY = 1000
-"""Clients from which a table of peers is clustered as it is, without a matrix of all pairs."""
-
 
 class SBM(GraphPrior):
     """Clients belong to blocks; blocks decide who learns from whom (SCooL 4.2).
@@ -93,7 +90,7 @@ class SBM(GraphPrior):
         if not self.spectral:
             return []
         most = min(self.num_blocks, self.num_clients)
-        if evidence.peers.is_table and self.num_clients >= MANY:
+        if evidence.peers.is_table and 2 * evidence.peers.mask.shape[1] <= self.num_clients:
             labels = sparse_communities(evidence.peers, log_lik.sigmoid(), most, generator)
             return [{"z": soft(labels, self.num_blocks)}]
         affinity = evidence.peers.dense(log_lik.sigmoid())

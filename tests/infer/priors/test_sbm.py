@@ -193,8 +193,7 @@ def test_communities_of_a_table_are_found_without_a_matrix(groups: int, most: in
     assert torch.equal(found, again)
 
 
-def test_a_table_of_many_clients_starts_from_its_communities(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scool_ppl.infer.priors.sbm.MANY", 10)
+def test_a_narrow_table_starts_from_its_communities(monkeypatch: pytest.MonkeyPatch) -> None:
     size = 40
     group, senders = (
         torch.arange(size) % 2,
