@@ -9,38 +9,22 @@ of candidates from the first round, no K x K numbers. Each size in a process of 
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
-import time
 
 import timing
+from clients import rounds_of
 
 from scool_ppl import EM, Clients, Schedule, load_federation, load_model
-from scool_ppl.look import Near
 from scool_ppl.train import network_of
-
-ROUNDS = 4
 
 
 def one(num_clients: int) -> timing.Row:
     """Seconds of the verbs of some rounds, the groups that are found, and the largest memory of this process."""
     data = load_federation(f"permuted:digits:clients={num_clients},train=50,repeat=true,test=100")
     clients = Clients(data, network_of(data, "mlp"), executor="stacked")
-    em = EM(load_model("scool_sbm", num_clients)._replace(peers=Near()), clients, Schedule(5, 5))
-    state, rounds = em.init(), []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        state, info = em.step(state)
-        rounds.append({**info.seconds, "round": time.perf_counter() - start})
-    verbs = ("train", "look", "infer", "mix", "round")
-    return {
-        "case": f"scool_sbm with Near, K = {num_clients}",
-        "first": {verb: round(rounds[0][verb], 4) for verb in verbs},
-        "next": {verb: round(statistics.median(each[verb] for each in rounds[1:]), 4) for verb in verbs},
-        "ARI": em.graph(state).score(data.truth).ari,
-        "megabytes": timing.peak_megabytes(),
-    }
+    em = EM(load_model("scool_sbm", num_clients, near=24), clients, Schedule(5, 5))
+    return rounds_of(f"scool_sbm near=24, K = {num_clients}", em)
 
 
 def main() -> None:

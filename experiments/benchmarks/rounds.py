@@ -8,18 +8,14 @@ MLP 64-64-10, five epochs of 50 images; each size in a process of its own, whose
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
-import time
 
 import timing
-from clients import federation
+from clients import federation, rounds_of
 
 from scool_ppl import EM, Clients, Schedule, load_model
 from scool_ppl.train import network_of
-
-ROUNDS = 4
 
 
 def one(model: str, num_clients: int) -> timing.Row:
@@ -30,20 +26,7 @@ def one(model: str, num_clients: int) -> timing.Row:
     warm = EM(load_model("local", num_clients), clients, schedule)
     warm.step(warm.init())  # what torch loads at its first optimiser is no part of a round
     em = EM(load_model(model, num_clients, federation=data), clients, schedule)
-    state, rounds = em.init(), []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        state, info = em.step(state)
-        rounds.append({**info.seconds, "round": time.perf_counter() - start})
-    verbs = ("train", "look", "infer", "mix", "round")
-    score = em.graph(state).score(data.truth)
-    return {
-        "case": f"{model}, K = {num_clients}",
-        "first": {verb: round(rounds[0][verb], 4) for verb in verbs},
-        "next": {verb: round(statistics.median(each[verb] for each in rounds[1:]), 4) for verb in verbs},
-        "ARI": score.ari,
-        "megabytes": timing.peak_megabytes(),
-    }
+    return rounds_of(f"{model}, K = {num_clients}", em)
 
 
 def measured(model: str, num_clients: int) -> timing.Row:
