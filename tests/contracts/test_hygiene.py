@@ -19,6 +19,7 @@ import matplotlib.pyplot
 import numpy as np
 import pyro
 import pytest
+import sklearn.cluster  # noqa: F401  # imported late by the library, and sets warnings filters of its own
 import torch
 
 from scool_ppl import EM, CooperationModel, Federation, load_model
