@@ -2,6 +2,7 @@
 
 from scool_ppl.deploy.deployment import RULES, Rule, Single, Stack, candidates, deploy
 from scool_ppl.deploy.gains import Gains, gains
+from scool_ppl.deploy.measures import measures
 from scool_ppl.deploy.portfolio import Portfolio, Tracks, alone
 from scool_ppl.deploy.single import single
 from scool_ppl.deploy.stacking import Stacked, stack
@@ -20,6 +21,7 @@ __all__ = [
     "candidates",
     "deploy",
     "gains",
+    "measures",
     "single",
     "stack",
     "unseen_log_odds",

@@ -101,12 +101,12 @@ class Cell(NamedTuple):
     @property
     def request(self) -> Row:
         """What is compared with a stored cell before that is used again."""
-        settings = {setting.name: getattr(self.settings, setting.name) for setting in fields(Settings)}
-        del settings["device"]
-        if settings["deploy"] is None:
-            del settings["deploy"]  # of cells stored before there was a choice
+        settings = _asked(self.settings)
+        for late in ("deploy", "optimizer", "class_weights"):  # no cell stored before there was a choice says it
+            if settings[late] == getattr(Settings, late):
+                del settings[late]
         if self.compact:
-            usual = {name: getattr(Settings(), name) for name in settings}
+            usual = {name: value for name, value in _asked(Settings()).items() if name in settings}
             settings = {name: value for name, value in settings.items() if value != usual[name]}
             settings["else"] = hashlib.sha256(json.dumps(usual).encode()).hexdigest()[:12]
         request = {"federation": self.column.federation, "model": self.model, "hyperparameters": self.hyperparameters}
@@ -115,6 +115,13 @@ class Cell(NamedTuple):
         if self.column.attack is not None:
             more |= {"attack": self.column.attack, "share": self.column.share}
         return {**request, "settings": settings, "graphs": self.graphs, **more}
+
+
+def _asked(settings: Settings) -> Row:
+    """The settings by name, but for the device, and the rate that none stands for."""
+    found = {setting.name: getattr(settings, setting.name) for setting in fields(Settings)}
+    del found["device"]
+    return found | {"learning_rate": settings.rate}
 
 
 @dataclass(frozen=True)

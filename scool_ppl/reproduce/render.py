@@ -20,6 +20,7 @@ DETAILS = (
 )
 """What the second table shows."""
 
+_OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 _DEPLOYED = {
     "chosen": "for each client whichever of its networks, after local training or after mixing, has the lower loss "
     "on its own validation images",
@@ -81,10 +82,9 @@ def training(column: Column) -> str:
     else:
         epochs = f"{own.local_epochs} epoch{'s' if own.local_epochs != 1 else ''}"
         local = f"{epochs} (the first {own.warmup_epochs} epochs)"
+    trained = f"{_OPTIMIZERS[own.optimizer]} at {own.rate:g}"
     network = own.network if own.width is None else f"{own.network} of width {own.width:g}"
-    return (
-        f"{own.rounds} rounds of {local}, network {network}, SGD at {own.learning_rate:g}, batches of {own.batch_size}"
-    )
+    return f"{own.rounds} rounds of {local}, network {network}, {trained}, batches of {own.batch_size}"
 
 
 def main_table(results: Results) -> tuple[list[str], list[list[str]]]:

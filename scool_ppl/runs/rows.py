@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -61,9 +62,11 @@ def against_local(accuracy: Tensor, local: Tensor) -> dict[str, float | None]:
     return {"gain_over_local": number(float(gain.mean())), "below_local": number(float((gain < 0).double().mean()))}
 
 
-def clients_csv(federation: Federation, fit: Fit, local: Evaluation | None) -> str:
-    """One row a client: its images, accuracy and loss of what it deploys and of its networks on test data, and how much it
-    relies on each candidate where it has several; nothing where undefined.
+def clients_csv(
+    federation: Federation, fit: Fit, local: Evaluation | None, measures: Mapping[str, Tensor] = MappingProxyType({})
+) -> str:
+    """One row a client: its images, accuracy, loss and other measures of what it deploys and of its networks on test data,
+    and how much it relies on each candidate where it has several; nothing where undefined.
     """
     deployed, mixed, trained = fit.deployed, fit.evaluation, fit.trained
     columns: dict[str, Sequence[Any]] = {
@@ -73,6 +76,7 @@ def clients_csv(federation: Federation, fit: Fit, local: Evaluation | None) -> s
         "accuracy": deployed.score.tolist(),
         "task_accuracy": deployed.task_score.tolist(),
         "loss": deployed.loss.tolist(),
+        **{name: values.tolist() for name, values in measures.items()},
         "accuracy_trained": trained.score.tolist(),
         "loss_trained": trained.loss.tolist(),
     }

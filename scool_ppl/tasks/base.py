@@ -62,6 +62,9 @@ class Task(Protocol):
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """How good the prediction is: higher is better, 1 is perfect."""
 
+    def measures(self, predictive: Tensor, targets: Tensor) -> dict[str, float]:
+        """How good predictions are in other ways, by name; of one client, nan where it is not defined."""
+
     def own_outputs(self, counts: Tensor) -> Tensor:
         """(K, width) bool: the outputs among which each client chooses where only its own task is scored.
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import check_finite, check_numbers, check_range
+from scool_ppl.tasks.measures import Measures, of_classes, of_tokens
 
 _FEW, _MANY = 128, 4096
 """Of so few values, and of so many outputs, softmax is quicker across samples, side by side, than within each."""
@@ -104,6 +105,9 @@ class Classification(_Categorical):
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.argmax(-1) == targets
 
+    def measures(self, predictive: Tensor, targets: Tensor) -> Measures:
+        return of_classes(predictive, targets)
+
     def own_outputs(self, counts: Tensor) -> Tensor:
         """The classes that a client has."""
         return counts > 0
@@ -154,6 +158,9 @@ class NextToken(_Categorical):
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs.argmax(-1) == targets).to(outputs.dtype).mean(-1)
+
+    def measures(self, predictive: Tensor, targets: Tensor) -> Measures:
+        return of_tokens(predictive, targets)
 
     def own_outputs(self, counts: Tensor) -> Tensor:
         return torch.ones(len(counts), self.width, dtype=torch.bool)

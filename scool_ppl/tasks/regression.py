@@ -13,6 +13,7 @@ from torch import Tensor
 from scool_ppl.base.arrays import ArrayLike, float_tensor
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import check_finite, check_numbers
+from scool_ppl.tasks.measures import Measures, of_numbers
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,9 @@ class Regression:
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return 1 - self._squared_error(outputs, targets) / self.variance
+
+    def measures(self, predictive: Tensor, targets: Tensor) -> Measures:
+        return of_numbers(predictive, targets)
 
     def own_outputs(self, counts: Tensor) -> Tensor:
         return torch.ones(len(counts), self.width, dtype=torch.bool)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from scool_ppl.base.plugins import load_python, user_code
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError, unknown
 
@@ -159,9 +162,12 @@ def network_for(
 ) -> Callable[[], nn.Module]:
     """What builds a fresh network for inputs of one sample's shape; the last layer has `outputs` units.
 
-    `auto` is `chars` for tokens, the CNN for images, else the MLP.
+    `auto` is `chars` for tokens, the CNN for images, else the MLP. A name that is the path of a .py file is a network of
+    the user's own: what its function `build(input_shape, outputs, **options)` returns.
     """
     shape = tuple(int(size) for size in input_shape)
+    if (path := network_path(name)) is not None:
+        return _own(path, shape, outputs, options)
     if name == "auto" and tokens:
         name = "chars"
     elif name == "auto":
@@ -172,14 +178,42 @@ def network_for(
         found, expected = ("tokens", "chars") if tokens else ("numbers", "mlp, or cnn for images")
         raise InputError(f"network '{name}' got {found} as inputs, expected {expected}; choose auto")
     builder = NETWORKS[name]
-    parameters = inspect.signature(builder).parameters.values()
-    accepted = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    for option in options:
-        if option not in accepted:
-            raise unknown(f"option of network '{name}':", option, accepted)
+    _check_options(name, builder, options)
     if name in _SMALLEST:
         _image_shape(name, shape, _SMALLEST[name])
     return partial(builder, shape, outputs, **options)
+
+
+def network_path(name: str) -> Path | None:
+    """The file of a network of the user's own; None for a name of NETWORKS, or `auto`."""
+    if not (name.endswith(".py") or os.sep in name):
+        return None
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise InputError(
+            f"no network file at '{path}', expected a .py file with `build(input_shape, outputs)`, or one of: "
+            f"{', '.join(NETWORKS)}"
+        )
+    return path
+
+
+def _own(path: Path, shape: tuple[int, ...], outputs: int, options: dict[str, Any]) -> Callable[[], nn.Module]:
+    build = load_python(path, "build", "input_shape, outputs").build
+    _check_options(str(path), build, options)
+
+    def network() -> nn.Module:
+        with user_code(f"build of '{path}' failed"):
+            made: nn.Module = build(shape, outputs, **options)
+        return made
+
+    return network
+
+
+def _check_options(name: str, builder: Callable[..., Any], options: dict[str, Any]) -> None:
+    accepted = list(inspect.signature(builder).parameters)[2:]
+    for option in options:
+        if option not in accepted:
+            raise unknown(f"option of network '{name}':", option, accepted)
 
 
 def network_of(federation: Federation, name: str = "auto", **options: Any) -> Callable[[], nn.Module]:

@@ -12,6 +12,7 @@ from scool_ppl.data.specs import load_federation
 from scool_ppl.errors import InputError
 from scool_ppl.runs.folder import MARK, Run
 from scool_ppl.runs.journal import check_rounds
+from scool_ppl.train.networks import network_path
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.workbench import Result, Workbench
 from scool_ppl.zoo.load import model_names, model_path
@@ -28,6 +29,7 @@ class Request:
     settings: Settings
     baseline: bool
     versions: dict[str, str]
+    network_sha256: str | None = None
 
     @classmethod
     def read(cls, run: Run, device: str | None = None) -> Request:
@@ -57,12 +59,10 @@ def resume(
     """Go on with a run of `scool fit` to `rounds` rounds in all, as many as were asked for if None."""
     run = Run.open(path)
     request = Request.read(run)
-    file = model_path(request.model)
-    if file_sha256(file) != request.model_sha256 and request.model not in model_names():
-        raise InputError(
-            f"the model file '{file}' is not what it was when '{path}' began (SHA-256 {file_sha256(file)[:12]}, expected "
-            f"{request.model_sha256[:12]}); restore it, or begin a new run"
-        )
+    if request.model not in model_names():
+        _check_file("model", model_path(request.model), request.model_sha256, path)
+    if request.network_sha256 is not None and (network := network_path(request.settings.network)) is not None:
+        _check_file("network", network, request.network_sha256, path)
     if rounds is not None:
         request = replace(request, settings=replace(request.settings, rounds=rounds))
     settings = request.settings
@@ -74,3 +74,12 @@ def resume(
             check_rounds(bench.em(request.model, **request.hyperparameters).resume(run), rounds, run)
             run.write_json(MARK, {**run.settings, "settings": asdict(settings)})
         return bench.fit(request.model, request.hyperparameters, run=run, baseline=request.baseline)
+
+
+def _check_file(what: str, file: Path, sha256: str, run: str | os.PathLike[str]) -> None:
+    """Raises InputError unless a file of the user's own is what it was when the run began."""
+    if (found := file_sha256(file)) != sha256:
+        raise InputError(
+            f"the {what} file '{file}' is not what it was when '{run}' began (SHA-256 {found[:12]}, expected "
+            f"{sha256[:12]}); restore it, or begin a new run"
+        )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,18 +21,27 @@ from scool_ppl.errors import InputError, unknown
 from scool_ppl.infer.estep.modes import ModeSearch
 from scool_ppl.infer.estep.natural import NaturalGradient
 from scool_ppl.infer.estep.svi import SVIStep
+from scool_ppl.tasks.weighted import BALANCED, balanced
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.networks import network_of
+from scool_ppl.train.executors.descent import MakeOptimizer
+from scool_ppl.train.networks import NETWORKS, network_of
 from scool_ppl.zoo.load import load_model
 
 DEVICES = ("cpu", "cuda")
 
 
-E_STEPS: dict[str, type[NaturalGradient] | type[SVIStep]] = {"natural": NaturalGradient, "svi": SVIStep}
-
 _CLIENTS: dict[str, Any] = {name: known.default for name, known in inspect.signature(Clients).parameters.items()}
 _SGD: dict[str, Any] = _CLIENTS["optimizer"].keywords
 """Defaults that Clients define."""
+
+OPTIMIZERS: dict[str, tuple[Callable[..., torch.optim.Optimizer], float]] = {
+    "sgd": (torch.optim.SGD, _SGD["lr"]),
+    "adam": (torch.optim.Adam, 1e-3),
+    "adamw": (torch.optim.AdamW, 1e-3),
+}
+"""Optimisers of the networks by name, and the rate of each where none is given."""
+
+E_STEPS: dict[str, type[NaturalGradient] | type[SVIStep]] = {"natural": NaturalGradient, "svi": SVIStep}
 
 
 def _option(default: Any, help: str) -> Any:
@@ -52,11 +62,19 @@ class Settings:
         Schedule.warmup_epochs, "epochs of the first round, before the graph is first looked at"
     )
     local_steps: int | None = _option(Schedule.local_steps, "batches per round, instead of epochs")
-    learning_rate: float = _option(_SGD["lr"], "rate of SGD")
-    momentum: float = _option(0.0, "momentum of SGD")
-    weight_decay: float = _option(_SGD["weight_decay"], "weight decay of SGD")
+    optimizer: str = _option("sgd", f"{' or '.join(OPTIMIZERS)}: how the networks are trained")
+    learning_rate: float | None = _option(
+        None, f"its rate; default: {', '.join(f'{rate:g} for {name}' for name, (_, rate) in OPTIMIZERS.items())}"
+    )
+    momentum: float = _option(0.0, "momentum of sgd")
+    weight_decay: float = _option(_SGD["weight_decay"], "weight decay of the optimizer")
+    class_weights: str | None = _option(
+        None, f"{BALANCED}: rare classes count as much in the loss as frequent ones; default: every row counts the same"
+    )
     batch_size: int = _option(_CLIENTS["batch_size"], "images per batch")
-    network: str = _option("auto", "auto, linear, mlp, cnn, resnet9 or chars")
+    network: str = _option(
+        "auto", f"auto, {', '.join(NETWORKS)}, or your own: a .py file with build(input_shape, outputs)"
+    )
     width: float | None = _option(None, "width of cnn, resnet9 and chars, 1 is the papers'")
     executor: Literal["auto", "stacked", "loop"] = _option(
         _CLIENTS["executor"], "auto, stacked or loop: how clients are run"
@@ -69,11 +87,19 @@ class Settings:
     seed: int = _option(0, "of partition, networks, batches and inference")
 
     def __post_init__(self) -> None:
-        if self.rounds < 1 or not 0 < self.learning_rate < math.inf:
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown("optimizer", self.optimizer, OPTIMIZERS)
+        if self.rounds < 1 or not 0 < self.rate < math.inf:
             raise InputError(
                 f"rounds={self.rounds}, learning_rate={self.learning_rate}: "
                 "expected at least one round and a positive rate"
             )
+        if self.momentum and self.optimizer != "sgd":
+            raise InputError(
+                f"momentum={self.momentum} was given for {self.optimizer}, expected it for sgd; leave it out"
+            )
+        if self.class_weights not in (None, BALANCED):
+            raise unknown("class weights", str(self.class_weights), [BALANCED])
         if self.e_step is not None and self.e_step not in E_STEPS:
             raise unknown("e-step", self.e_step, E_STEPS)
         if self.deploy is not None and self.deploy not in RULES:
@@ -87,15 +113,25 @@ class Settings:
     def schedule(self) -> Schedule:
         return Schedule(self.local_epochs, self.warmup_epochs, self.local_steps)
 
+    @property
+    def rate(self) -> float:
+        """The learning rate: as given, or that of the optimiser."""
+        return OPTIMIZERS[self.optimizer][1] if self.learning_rate is None else self.learning_rate
+
+    def make_optimizer(self) -> MakeOptimizer:
+        """What makes the optimiser of some networks."""
+        kind, momentum = OPTIMIZERS[self.optimizer][0], {"momentum": self.momentum} if self.optimizer == "sgd" else {}
+        return partial(kind, lr=self.rate, **momentum, weight_decay=self.weight_decay)
+
     def clients(self, federation: Federation) -> Clients:
-        """Clients with these networks and this optimiser."""
+        """Clients with these networks and this optimiser, and with their classes weighed as asked."""
         options = {} if self.width is None else {"width": self.width}
+        if self.class_weights is not None:
+            federation = replace(federation, task=balanced(federation.task, federation.label_counts().sum(0)))
         return Clients(
             federation,
             network_of(federation, self.network, **options),
-            optimizer=partial(
-                torch.optim.SGD, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay
-            ),
+            optimizer=self.make_optimizer(),
             batch_size=self.batch_size,
             executor=self.executor,
             device=self.device,

@@ -28,6 +28,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """Column of a comparison -> where its number stands in a summary."""
 
+_MEASURES = {"auc": "AUC", "f1": "F1", "rmse": "RMSE", "mae": "MAE"}
+
 FIRST = 5
 """So many columns are about accuracy; the others, about graph and cost, are printed below them."""
 
@@ -56,6 +58,10 @@ def fit_table(result: Result) -> Table:
         table.add_row("after mixing", _shown(summary["accuracy_mixed"]["mean"]))
     table.add_row("before mixing", _shown(trained["mean"]))
     table.add_row(f"task {score}", _shown(summary["task_accuracy"]["mean"]))
+    if summary.get("measures"):
+        found = summary["measures"].items()
+        shown = (f"{_MEASURES.get(name, name.replace('_', ' '))} {_shown(value['mean'])}" for name, value in found)
+        table.add_row("also", ", ".join(shown))
     if summary.get("gain_over_local") is not None:
         harmed = f"{summary['below_local']:.0%} of clients below it, {summary['harmed'] or 0.0:.0%} beyond noise"
         table.add_row("gain over local", f"{summary['gain_over_local']:+.3f}, {harmed}")

@@ -14,15 +14,20 @@ from scool_ppl.base.files import file_sha256
 from scool_ppl.data.federation import Federation
 from scool_ppl.deploy.deployment import LOCAL
 from scool_ppl.deploy.gains import gains
+from scool_ppl.deploy.measures import measures
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import Fit
 from scool_ppl.runs.folder import Run
 from scool_ppl.runs.rows import against_local, clients_csv, number, spread, total_seconds
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Evaluation
+from scool_ppl.train.networks import network_path
 from scool_ppl.train.questions import Params
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.zoo.load import DEFAULT_MODEL, model_path
+
+FEW = 1000
+"""Clients of whom everything that can be measured is; of more, it would take longer than a round."""
 
 
 class Result(NamedTuple):
@@ -88,6 +93,8 @@ class Workbench:
             "baseline": baseline,
             "versions": versions(),
         }
+        if (network := network_path(self.settings.network)) is not None:
+            request["network_sha256"] = file_sha256(network)
         em = self.em(model, **choices)
         resume = isinstance(run, Run)
         folder = run if run is None or isinstance(run, Run) else Run.create(run, request, overwrite=overwrite)
@@ -97,9 +104,12 @@ class Workbench:
             options: Row = {"run": folder, "resume": resume, "progress": self.progress}
             fit = self.local if again else em.fit(self.settings.rounds, **options)
             alone, local = self._alone(fit, baseline)
+            also = measures(self.clients, fit.deployment.ensemble) if self.clients.num_clients <= FEW else {}
             summary = {"model": name, "hyperparameters": choices, **self._summary(fit, alone, local)}
+            summary["measures"] = {measure: spread(values) for measure, values in also.items()}
             if folder is not None:
-                folder.finish(summary, truth=self.federation.truth, clients=clients_csv(self.federation, fit, local))
+                table = clients_csv(self.federation, fit, local, also)
+                folder.finish(summary, truth=self.federation.truth, clients=table)
         return Result(" ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local)
 
     def _alone(self, fit: Fit, baseline: bool) -> tuple[Params | None, Evaluation | None]:

@@ -97,7 +97,7 @@ def test_the_summary_is_the_last_row_and_what_was_run(learned: tuple[Path, str],
     summary, last = json.loads((learned[0] / "summary.json").read_text()), rows(learned[0])[-1]
     last.pop("round")
     assert {key: summary[key] for key in last} == last
-    about = {"model", "hyperparameters", "federation", "seed", "rounds", "versions", "total_seconds"}
+    about = {"model", "hyperparameters", "federation", "seed", "rounds", "measures", "versions", "total_seconds"}
     assert set(summary) == {*last, *about, "gain_over_local", "below_local", "harmed"}
     assert (summary["model"], summary["seed"], summary["rounds"]) == ("scool_sbm", 0, 2)
     assert summary["federation"] == "permuted:digits:clients=4,groups=2,train=20,test=20"

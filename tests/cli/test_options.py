@@ -23,9 +23,11 @@ OTHERS: dict[str, Any] = {
     "local_epochs": 2,
     "warmup_epochs": 7,
     "local_steps": 11,
+    "optimizer": "sgd",  # the default, which alone has momentum
     "learning_rate": 0.25,
     "momentum": 0.5,
     "weight_decay": 0.125,
+    "class_weights": "balanced",
     "batch_size": 13,
     "network": "mlp",
     "width": 0.75,
@@ -63,6 +65,7 @@ def test_every_option_reaches_its_field() -> None:
     assert set(OTHERS) == set(FIELDS)
     words = [f"--{name.replace('_', '-')}={value}" for name, value in OTHERS.items()]
     assert called("--before=x", *words, "--after=5") == {"before": "x", "settings": Settings(**OTHERS), "after": 5}
+    assert called("--optimizer=adamw")["settings"] == Settings(optimizer="adamw")
 
 
 def test_settings_that_cannot_be_are_refused_before_the_command_runs() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -94,3 +96,24 @@ def test_a_federations_network_has_an_output_for_each_of_its_tasks(name: str, ki
     assert isinstance(module, kind)
     assert module(data.inputs[:2]).shape[-1] == (width or int(data.targets.max()) + 1)
     assert network_of(data)() is not module
+
+
+OWN = "from torch import nn\ndef build(input_shape, outputs, *, hidden: int = 5):\n"
+OWN += "    return nn.Sequential(nn.Flatten(), nn.Linear(input_shape[0], hidden), nn.Linear(hidden, outputs))\n"
+
+
+def test_a_network_of_the_users_own_is_a_file_with_build(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    assert parameters(network_for((4,), 2, str(path))()) == 4 * 5 + 5 + 5 * 2 + 2
+    assert parameters(network_for((4,), 2, str(path), hidden=1)()) == 4 + 1 + 2 + 2
+    with pytest.raises(InputError, match=r"unknown option of network .*'width'; known: hidden"):
+        network_for((4,), 2, str(path), width=2)
+
+
+def test_a_network_file_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no network file at .*none.py'.*one of: linear, mlp"):
+        network_for((4,), 2, str(tmp_path / "none.py"))
+    (tmp_path / "bad.py").write_text(OWN.replace("input_shape[0]", "input_shape[3]"))
+    with pytest.raises(InputError, match=r"build of .*bad.py' failed: IndexError"):
+        network_for((4,), 2, str(tmp_path / "bad.py"))()

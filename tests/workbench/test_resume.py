@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,20 @@ def test_more_rounds_are_run_and_noted(run: Path) -> None:
     assert [row["round"] for row in result.fit.history] == [1, 2, 3]
     assert result.summary["rounds"] == 3
     assert Request.read(Run.open(run)).settings == Settings(**{**vars(ASKED), "rounds": 3})
+
+
+def test_a_network_of_the_users_own_must_be_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scool_ppl.runs.folder.Run.draw", lambda run: [])
+    file, before = tmp_path / "net.py", "from torch import nn\ndef build(shape, outputs):\n"
+    file.write_text(before + "    return nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Linear(shape[0], outputs))\n")
+    asked = replace(ASKED, network=str(file), optimizer="adam", momentum=0.0, class_weights="balanced")
+    Workbench(load_federation(SPEC, seed=4), asked, progress=False).fit("local", run=tmp_path / "run")
+    result = resume(tmp_path / "run", 2, progress=False)
+    assert [row["round"] for row in result.fit.history] == [1, 2]
+    assert set(result.fit.state.params) == {"2.weight", "2.bias"}
+    file.write_text(before + "    return nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(shape[0], outputs))\n")
+    with pytest.raises(InputError, match=r"the network file .*net.py' is not what it was when .*; restore it"):
+        resume(tmp_path / "run", 3, progress=False)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ def federation() -> Federation:
         ({"rounds": 0}, "rounds=0"),
         ({"learning_rate": float("nan")}, "learning_rate=nan"),
         ({"learning_rate": float("inf")}, "positive rate"),
+        ({"optimizer": "addam"}, "did you mean 'adam'"),
+        ({"optimizer": "adam", "momentum": 0.9}, "momentum=0.9 was given for adam, expected it for sgd"),
+        ({"class_weights": "equal"}, "unknown class weights 'equal'; known: balanced"),
         ({"e_step": "natrual"}, "did you mean 'natural'"),
         ({"deploy": "stak"}, "unknown deploy 'stak'; known: single, stack; did you mean 'stack'"),
         ({"device": "gpu"}, "unknown device 'gpu'; known: cpu, cuda"),
@@ -55,6 +59,25 @@ def test_the_optimiser_is_sgd_as_asked(federation: Federation) -> None:
         velocity = 0.5 * velocity + gradient + 0.25 * expected
         expected -= 0.125 * velocity
     assert float(weight.detach()) == expected
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
+def test_other_optimisers_have_a_rate_of_their_own(name: str, kind: type, federation: Federation) -> None:
+    asked = Settings(optimizer=name)
+    made = asked.clients(federation).optimizer([torch.zeros(1, requires_grad=True)])
+    assert type(made) is kind
+    assert (made.defaults["lr"], made.defaults["weight_decay"]) == (1e-3, asked.weight_decay)
+    assert replace(asked, learning_rate=0.25).rate == 0.25
+    assert replace(Settings(), optimizer=name).rate == 1e-3
+
+
+def test_balanced_classes_are_those_of_all_clients_together(federation: Federation) -> None:
+    task = Settings(class_weights="balanced").clients(federation).federation.task
+    counts = torch.stack(
+        [torch.bincount(federation.labels(i, rows), minlength=10) for i, rows in enumerate(federation.train)]
+    )
+    parts = torch.tensor(task.weights) * counts.sum(0)
+    torch.testing.assert_close(parts, torch.full_like(parts, float(counts.sum()) / 10))
 
 
 def test_clients_have_the_batches_executor_and_network_that_were_asked_for(federation: Federation) -> None:
