@@ -2,7 +2,8 @@
 
 Batches of 10 for every client, SGD with weight decay; five epochs of the small network, one of the others. "plain loop":
 one client after the other, as anybody writes it, on one thread and on all. "best by hand": a worker thread for each core,
-fused steps, inputs prepared once (channels last for convolutions). All sides train the same batches.
+fused steps, inputs prepared once (channels last for convolutions). All sides train the same batches; bf16 is the library
+with `precision="bf16"`.
 
     python experiments/benchmarks/training.py
 """
@@ -84,7 +85,10 @@ def measured(
 ) -> timing.Row:
     data, plan = federation(num_clients, size), Plan(epochs=epochs)
     make = network_of(data, network, **options)
-    by_name = {executor: Clients(data, make, executor=executor) for executor in executors}
+    by_name = {}
+    for executor in executors:
+        kind, _, precision = executor.partition(", ")
+        by_name[executor] = Clients(data, make, executor=kind, precision=precision or "full")
     some = next(iter(by_name.values()))
     start = some.init(0)
     hand, trained = Hand(some, start, plan), {}
@@ -99,7 +103,10 @@ def measured(
     sides |= {f"library, {executor}": (lambda executor=executor: library(executor)) for executor in executors}
     row = timing.compare(f"{name}, K = {num_clients}", sides, repeat, "plain loop")
     row["largest difference of a parameter"] = max(
-        float((hand.trained[name] - params[name]).abs().max()) for params in trained.values() for name in params
+        float((hand.trained[name] - params[name]).abs().max())
+        for executor, params in trained.items()
+        for name in params
+        if not executor.endswith("bf16")
     )
     return row
 
@@ -111,7 +118,8 @@ def main() -> None:
     if not asked.quick:
         rows.append(measured("MLP 64-64-10", 1000, 8, "mlp", both, asked.repeat, epochs=5))
         rows.append(measured("MLP 784-200-10", 100, 28, "mlp", both, asked.repeat, hidden=(200,)))
-    rows.append(measured("CNN of FedAvg, 28 x 28", 4 if asked.quick else 20, 28, "cnn", ("loop",), asked.repeat))
+    loops, some = ("loop", "loop, bf16"), 4 if asked.quick else 20
+    rows.append(measured("CNN of FedAvg, 28 x 28", some, 28, "cnn", loops, asked.repeat))
     timing.keep("training", rows, asked.quick)
 
 

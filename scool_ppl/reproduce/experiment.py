@@ -102,7 +102,7 @@ class Cell(NamedTuple):
     def request(self) -> Row:
         """What is compared with a stored cell before that is used again."""
         settings = _asked(self.settings)
-        for late in ("deploy", "optimizer", "class_weights"):  # no cell stored before there was a choice says it
+        for late in ("deploy", "optimizer", "class_weights", "precision"):  # of which older cells say nothing
             if settings[late] == getattr(Settings, late):
                 del settings[late]
         if self.compact:

@@ -26,6 +26,7 @@ from scool_ppl.train.executors.descent import MakeOptimizer
 from scool_ppl.train.forward import Forward
 from scool_ppl.train.gradients import midpoint_alignment
 from scool_ppl.train.networks import network_of
+from scool_ppl.train.precision import PRECISIONS, in_bf16
 from scool_ppl.train.questions import (
     Alignment,
     Ensemble,
@@ -46,7 +47,7 @@ class Clients:
     executor: `stacked` (vmap), `loop` (one by one), or `auto`: both are timed at the first use, and the faster is kept in
     `executor_name`, and in the user's cache for other processes, see `executors.remembered`. The two agree up to
     rounding; networks with dropout draw different noise in each, so for them `auto` does not measure but takes the stack
-    wherever it runs.
+    wherever it runs. precision: `full`, or `bf16`, see `precision.in_bf16`.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Clients:
         executor: str = "auto",
         device: str | torch.device = "cpu",
         dtype: torch.dtype | None = None,
+        precision: str = "full",
         common_start: bool = True,
     ) -> None:
         if not whole(batch_size, probe_size):
@@ -74,6 +76,11 @@ class Clients:
         self._hold(federation)
         output_shape = self._task.output_shape(federation.inputs.shape[1:])
         self._module, random, self._width = examine(self.network, self.inputs[:2], output_shape, self._dtype)
+        if precision not in PRECISIONS:
+            raise unknown("precision", precision, PRECISIONS)
+        self.precision = precision
+        if precision == "bf16":
+            self._module = in_bf16(self._module)
         self._executors = Executors(self._module, self._task, optimizer, random, executor, self.inputs[:2])
 
     def _hold(self, federation: Federation) -> None:
@@ -112,7 +119,10 @@ class Clients:
             "number of clients": [str(self.num_clients)],
             "client": list(self.names),
             BEHAVIOUR: ["as asked"],
-            "network": signature(dict(self._module.named_parameters())),
+            "network": [
+                *signature(dict(self._module.named_parameters())),
+                *(["in bf16"] if self.precision == "bf16" else ()),
+            ],
             "optimizer": [named(self.optimizer), *settings(self.optimizer)],
             "batch size": [str(self.batch_size)],
             "probe size": [str(self.probe_size)],

@@ -25,6 +25,7 @@ from scool_ppl.tasks.weighted import BALANCED, balanced
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.executors.descent import MakeOptimizer
 from scool_ppl.train.networks import NETWORKS, network_of
+from scool_ppl.train.precision import PRECISIONS
 from scool_ppl.zoo.load import load_model
 
 DEVICES = ("cpu", "cuda")
@@ -78,6 +79,9 @@ class Settings:
     width: float | None = _option(None, "width of cnn, resnet9 and chars, 1 is the papers'")
     executor: Literal["auto", "stacked", "loop"] = _option(
         _CLIENTS["executor"], "auto, stacked or loop: how clients are run"
+    )
+    precision: Literal["full", "bf16"] = _option(
+        _CLIENTS["precision"], f"{' or '.join(PRECISIONS)}: in bf16 convolutions are quicker, and less exact"
     )
     device: str = _option(_CLIENTS["device"], "cpu or cuda")
     e_step: str | None = _option(None, f"{' or '.join(E_STEPS)}; default: the model's own")
@@ -134,6 +138,7 @@ class Settings:
             optimizer=self.make_optimizer(),
             batch_size=self.batch_size,
             executor=self.executor,
+            precision=self.precision,
             device=self.device,
         )
 

@@ -32,6 +32,7 @@ OTHERS: dict[str, Any] = {
     "network": "mlp",
     "width": 0.75,
     "executor": "loop",
+    "precision": "bf16",
     "device": "cpu",
     "e_step": "svi",
     "deploy": "single",
