@@ -71,8 +71,8 @@ def rested_edges(start: RoundStart, evidence: Evidence) -> Remembered:
     masked, last = planned.mask & ~evidence.peers.mask, torch.zeros(planned.mask.shape, dtype=torch.float64)
     known = torch.zeros_like(masked)
     if start.peers is not None and start.weights is not None:
-        last = planned.take(start.peers.dense(start.weights.double()))
-        known = planned.take(start.peers.dense(start.peers.mask.double())) > 0
+        last = start.peers.lookup(start.weights.double(), planned)
+        known = start.peers.lookup(start.peers.mask.double(), planned) > 0
     if planned.looked is not None:
         masked &= known | ~planned.looked
     return Remembered(last.masked_fill(~masked, torch.nan), (0,) if planned.is_table else (0, 1))

@@ -74,6 +74,18 @@ class Peers(NamedTuple):
         """Entries of a (K, K) matrix at the candidates: (K, M)."""
         return matrix if self.senders is None else matrix.gather(1, self.senders)
 
+    def lookup(self, values: Tensor, others: Peers, fill: float = 0.0) -> Tensor:
+        """Entries of a (K, M) table of these candidates at the candidates of another table: (K, M'), `fill` for pairs that
+        are not of the mask.
+        """
+        if self.senders is None:
+            return others.take(self.dense(values, fill))
+        keys, order = torch.where(self.mask, self.senders, self.num_clients).sort(1)
+        wanted = others.columns().expand(self.num_clients, -1).contiguous()
+        places = torch.searchsorted(keys, wanted).clamp(max=keys.shape[1] - 1)
+        found = values.gather(1, order.gather(1, places))
+        return torch.where(keys.gather(1, places) == wanted, found, torch.as_tensor(fill, dtype=values.dtype))
+
     def dense(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """A (K, M) table as a (K, K) matrix; pairs that are not candidates get `fill`."""
         values = torch.where(self.mask, values, torch.as_tensor(fill, dtype=values.dtype))

@@ -105,6 +105,16 @@ def test_take_and_dense_are_inverse_on_looked_at_pairs(peers: Peers) -> None:
     assert peers.dense(taken).dtype == torch.float64
 
 
+@pytest.mark.parametrize("others", [table(), everybody_but_one(), Peers(MASK.flip(0), SENDERS.flip(1))])
+@both
+def test_lookup_is_the_way_by_the_matrix(peers: Peers, others: Peers) -> None:
+    values = normal(*peers.mask.shape)
+    expected = others.take(peers.dense(values, -7.0))
+    assert torch.equal(peers.lookup(values, others, -7.0), expected)
+    twice = Peers(torch.tensor([[False, True]]).expand(4, 2), SENDERS[:, :1].expand(4, 2))
+    assert torch.equal(twice.lookup(normal(4, 2), others), others.take(twice.dense(normal(4, 2))))
+
+
 def test_a_masked_column_does_not_hide_a_pair_of_the_same_sender() -> None:
     peers = Peers(torch.tensor([[True, False], [True, True]]), torch.tensor([[1, 1], [0, 1]]))
     assert torch.equal(peers.dense(torch.tensor([[0.5, 0.9], [0.2, 0.3]])), torch.tensor([[0.0, 0.5], [0.2, 0.3]]))
