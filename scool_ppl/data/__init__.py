@@ -4,6 +4,7 @@ from scool_ppl.data.datasets import DATASETS, load_dataset
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS, Arrays
+from scool_ppl.data.preparation import Preparation
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation, parse
 
@@ -15,6 +16,7 @@ __all__ = [
     "SPLITS",
     "Arrays",
     "Federation",
+    "Preparation",
     "load_dataset",
     "load_federation",
     "parse",

@@ -30,6 +30,23 @@ def _check_arrays(federation: Federation) -> None:
         found = f"num_classes is {federation.num_classes}, but the task '{task.name}' has {task.num_classes} classes"
         raise InputError(f"{found}, expected the same number; leave num_classes out")
     task.check(inputs, targets)
+    if federation.preparation is not None:
+        _check_preparation(federation)
+
+
+def _check_preparation(federation: Federation) -> None:
+    """It has as many inputs and labels as the arrays."""
+    preparation, inputs = federation.preparation, federation.inputs
+    assert preparation is not None
+    names, labels = preparation.feature_names, preparation.labels
+    if preparation.columns and tuple(inputs.shape[1:]) != (len(names),):
+        found = f"the preparation makes {len(names)} inputs of a row, the inputs have shape {tuple(inputs.shape)}"
+        raise InputError(
+            f"{found}, expected (N, {len(names)}); leave the preparation out, or transform the table with it"
+        )
+    if labels and len(labels) != federation.num_classes:
+        found = f"the preparation names {len(labels)} classes, the task has {federation.num_classes}"
+        raise InputError(f"{found}, expected the same number; name every class")
 
 
 def _check_clients(federation: Federation) -> None:

@@ -19,6 +19,7 @@ from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
 from scool_ppl.base.describe import feed
 from scool_ppl.base.files import write_npz
 from scool_ppl.data.checks import check
+from scool_ppl.data.preparation import Preparation
 from scool_ppl.data.reading import SPLITS, fractions, read_items, read_npz, rows_per_client, split_codes
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.tasks.base import Task
@@ -39,6 +40,7 @@ class Federation:
     relabel: (K, C) long, client i calls class c relabel[i, c]. groups: the true group of each client.
     truth: (K, K) true graph [receiver, sender], zero diagonal; from groups when these are given and it is not, but for
     more than MANY clients, of whom the groups say as much in less space.
+    preparation: how a table's rows became these inputs, and what the classes are called, where that is known.
     """
 
     inputs: Tensor = field(repr=False)
@@ -53,6 +55,7 @@ class Federation:
     truth: Tensor | None = field(default=None, repr=False)
     spec: str = ""
     task: Task = None  # type: ignore[assignment]  # classification, where none is given
+    preparation: Preparation | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.task is None:
@@ -72,14 +75,21 @@ class Federation:
         """
         found = hashlib.sha256()
         for field_ in fields(self):
-            if field_.name != "spec":
+            if field_.name not in ("spec", "preparation"):
                 found.update(field_.name.encode())
                 feed(found, getattr(self, field_.name))
+        if self.preparation is not None and self.preparation.columns:  # names of classes change no number
+            feed(found, self.preparation)
         return found.hexdigest()
 
     @property
     def num_clients(self) -> int:
         return len(self.names)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the classes are called, () where nobody has said so."""
+        return () if self.preparation is None else self.preparation.labels
 
     @property
     def kind(self) -> str:
@@ -131,6 +141,7 @@ class Federation:
             groups=None if self.groups is None else tuple(self.groups[i] for i in chosen),
             truth=None if self.truth is None else self.truth[chosen][:, chosen],
             task=self.task,
+            preparation=self.preparation,
         )
 
     def join(self, newcomers: Federation) -> Federation:
@@ -161,6 +172,7 @@ class Federation:
         num_classes: int | None = None,
         task: Task | str | None = None,
         spec: str = "",
+        preparation: Preparation | None = None,
     ) -> Federation:
         """Rows divided by their owner. clients: (N,) ids, taken in ascending order, or K index lists.
 
@@ -196,6 +208,7 @@ class Federation:
             truth=None if truth is None else float_tensor(truth, "truth"),
             spec=spec,
             task=task,
+            preparation=preparation,
         )
 
     @classmethod
@@ -250,6 +263,7 @@ class Federation:
                 num_classes=None if classes is None else int(long_tensor(classes, "num_classes").sum()),
                 task=str(arrays["task"]) if "task" in arrays else None,
                 spec=str(path),
+                preparation=Preparation.from_json(str(arrays["preparation"])) if "preparation" in arrays else None,
             )
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
@@ -259,7 +273,7 @@ class Federation:
 
         inputs (N, ...), targets (N, ...) as the owner calls them, client (N,) the owner 0 to K - 1, optional split (N,)
         0 train, 1 validation, 2 test, names (K,), groups (K,), truth (K, K), num_classes (), task () as text, see
-        `from_arrays`. A held-out image that several clients share becomes a row for each.
+        `from_arrays`, preparation () as JSON. A held-out image that several clients share becomes a row for each.
         """
         lists = [rows for own in zip(self.train, self.validation, self.test, strict=True) for rows in own]
         sizes = torch.tensor([len(rows) for rows in lists])
@@ -277,6 +291,8 @@ class Federation:
             arrays["truth"] = self.truth
         numbers = {name: values.cpu().numpy() for name, values in arrays.items()}
         texts = {"names": np.array(self.names), "task": np.array(written(self.task))}
+        if self.preparation is not None:
+            texts["preparation"] = np.array(self.preparation.to_json())
         write_npz(path, {**numbers, **texts})
 
     def _place(self, what: str, client: int) -> int:

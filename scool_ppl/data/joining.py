@@ -21,6 +21,11 @@ def joined(first: Federation, second: Federation) -> Federation:
     """The clients of the first, then those of the second; two that share their tensors go on sharing them."""
     if first.kind != second.kind:
         raise InputError(f"newcomers' data are {second.kind}, expected {first.kind}; convert them")
+    if first.preparation != second.preparation:
+        raise InputError(
+            "newcomers' tables were prepared otherwise than the clients', expected the same columns, scale and labels; "
+            "read them with Federation.from_tables(..., preparation=federation.preparation)"
+        )
     common = first.inputs is second.inputs and first.targets is second.targets
     shift = 0 if common else len(first.inputs)
     groups = None if first.groups is None or second.groups is None else first.groups + second.groups

@@ -23,7 +23,7 @@ UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.
 """What numpy raises on a damaged .npz file."""
 
 _REQUIRED = ("inputs", "targets", "client")
-_OPTIONAL = ("split", "names", "groups", "truth", "num_classes", "task")
+_OPTIONAL = ("split", "names", "groups", "truth", "num_classes", "task", "preparation")
 
 
 def read_npz(

@@ -1,0 +1,91 @@
+"""One column of a table: which kind it is, and its values as numbers or as texts."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from scool_ppl.errors import InputError
+
+NUMBER, CATEGORY, EMPTY = "numbers", "categories", "nothing"
+
+_KINDS = {
+    **dict.fromkeys(("integer", "floating", "mixed-integer-float", "boolean", "decimal"), NUMBER),
+    **dict.fromkeys(("string", "categorical"), CATEGORY),
+    "empty": EMPTY,
+}
+_DATE = r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
+
+
+def pandas() -> Any:
+    """The module pandas, which is an extra."""
+    try:
+        return import_module("pandas")
+    except ImportError as error:
+        raise InputError(
+            f"tables need pandas, which cannot be imported ({error}); pip install 'scool_ppl[tables]'"
+        ) from error
+
+
+def kind_of(series: Any, who: str) -> str:
+    """NUMBER, CATEGORY or, where all values are missing, EMPTY; dates and numbers that are written as text are refused.
+
+    who: the column and its client, for errors. True and false are the numbers 1 and 0.
+    """
+    found = pandas().api.types.infer_dtype(series, skipna=True)
+    if found not in _KINDS:
+        remedy = "make it numbers (e.g. days since a day)" if "date" in found else "make it numbers or texts"
+        raise InputError(f"{who} holds {found} values, expected numbers or categories; {remedy}, or leave it out")
+    present = series.dropna()
+    if _KINDS[found] == EMPTY or present.empty:
+        return EMPTY
+    if found == "string":
+        _refuse_text(present.astype(str).str.strip(), who)
+    return _KINDS[found]
+
+
+def numbers(series: Any, who: str) -> np.ndarray[Any, Any]:
+    """(N,) float64, nan where a value is missing."""
+    if (kind := kind_of(series, who)) == CATEGORY:
+        example = series.dropna().iloc[0]
+        raise InputError(f"{who} holds {kind} such as '{example}', expected numbers; convert the column")
+    found: np.ndarray[Any, Any] = pandas().to_numeric(series).to_numpy(dtype=np.float64, na_value=np.nan)
+    if np.isinf(found).any():
+        count = int(np.isinf(found).sum())
+        raise InputError(f"{who} holds {count} infinite values, expected finite numbers; correct or remove them")
+    return found
+
+
+def texts(series: Any) -> np.ndarray[Any, Any]:
+    """(N,) texts as objects, None where a value is missing; 3.0 is written as 3."""
+    codes, values = pandas().factorize(series)
+    written = np.array([*(as_text(value) for value in values), None], dtype=object)
+    return written[codes]
+
+
+def as_text(value: Any) -> str:
+    """A label or category as it is remembered."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        value = int(value)
+    return str(value).strip()
+
+
+def _refuse_text(present: Any, who: str) -> None:
+    """Numbers and dates as text are not categories."""
+    as_numbers = pandas().to_numeric(present.str.replace(",", ".", regex=False), errors="coerce").notna()
+    if as_numbers.mean() > 0.5:
+        strange = present[~as_numbers]
+        example = strange.iloc[0] if len(strange) else present.iloc[0]
+        raise InputError(
+            f"{who} holds numbers as text, e.g. '{example}', expected numbers; correct these values, or convert the column "
+            "(pandas.to_numeric; read_csv(decimal=',')); a number that is a category has the dtype 'category'"
+        )
+    as_dates = present.str.match(_DATE)
+    if as_dates.mean() > 0.5:
+        example = present[as_dates].iloc[0]
+        raise InputError(
+            f"{who} holds dates, e.g. '{example}', expected numbers or categories; make them numbers (e.g. days), "
+            "or leave it out"
+        )

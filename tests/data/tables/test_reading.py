@@ -1,0 +1,39 @@
+"""Tables from files of every kind are the same tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from scool_ppl.data.tables.reading import read_table
+from tests.helpers.refusals import refuses
+
+
+def test_an_npz_file_has_columns(tmp_path: Path) -> None:
+    x = np.arange(6.0).reshape(3, 2)
+    np.savez(tmp_path / "a.npz", x=x, y=["a", "b", "a"])
+    found = read_table(tmp_path / "a.npz")
+    assert list(found.columns) == ["x 0", "x 1", "y"]
+    np.testing.assert_array_equal(found[["x 0", "x 1"]].to_numpy(), x)
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "broken.csv").write_text('a,b\n1,2\n"3')
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "broken.parquet").write_text("PAR")
+    np.savez(tmp_path / "images.npz", images=np.zeros((2, 3, 4, 4)))
+    frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
+    cases: list[tuple[Callable[[], Any], str]] = [
+        (lambda: read_table(tmp_path / "broken.csv"), "cannot read"),
+        (lambda: read_table(tmp_path / "empty.csv"), "empty.csv' (No columns"),
+        (lambda: read_table(tmp_path / "broken.parquet"), "cannot read"),
+        (lambda: read_table(tmp_path / "images.npz"), "an array 'images' of shape (2, 3, 4, 4), expected columns"),
+        (lambda: read_table(frame), "the table has the column 'a' twice"),
+        (lambda: read_table({"a": [1], "b": [1, 2]}), "the columns make no table"),
+    ]
+    for call, words in cases:
+        refuses(call, words)
