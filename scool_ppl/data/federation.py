@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -209,6 +209,62 @@ class Federation:
             spec=spec,
             task=task,
             preparation=preparation,
+        )
+
+    @classmethod
+    def from_tables(
+        cls,
+        source: Any,
+        target: str | None = None,
+        *,
+        features: Sequence[str] | None = None,
+        client: str | None = None,
+        split: str | None = None,
+        groups: ArrayLike | Mapping[str, int] | str | None = None,
+        validation: float = 0.2,
+        test: float = 0.2,
+        seed: int = 0,
+        task: Task | str = "classification",
+        missing: Literal["error", "mean"] = "error",
+        scale: Literal["pooled", "client", "none"] = "pooled",
+        truth: ArrayLike | None = None,
+        preparation: Preparation | None = None,
+        spec: str = "",
+    ) -> Federation:
+        """Clients with a table each; `target` is the column to predict, `features` the inputs, by default all others.
+
+        source: a mapping name -> table, a list of paths or a folder (a file's stem is its client's name), where a table is
+        a DataFrame or the path of a csv, parquet or npz file; or one table whose column `client` says whose a row is.
+        split: a column of train, validation and test; without it, seeded fractions of every client's rows. groups: a column
+        with one value a client, a mapping, or a list. task: "classification" (labels of any kind), "regression", or a Task.
+
+        Numbers become (x - mean) / std, of the training rows only; texts become an input for each category, those of all
+        clients' rows. scale: whose mean and std. "pooled" is of all clients, who thereby reveal the sum over clients of
+        each column's values and squares, and so of the target in regression; "client" is each client's own, which reveals
+        nothing, and hides what distinguishes clients; "none" leaves numbers as they are. Which categories and labels there
+        are is revealed in any case. missing: "mean" puts the training mean (of a category, the shares of its values) where
+        a value is missing, pooled or of the client as `scale` says.
+
+        preparation: that of another federation, for newcomers; target, features, scale and missing are then its own.
+        """
+        from scool_ppl.data.tables.making import made
+
+        return made(
+            source,
+            target=target,
+            features=features,
+            client=client,
+            split=split,
+            groups=groups,
+            validation=validation,
+            test=test,
+            seed=seed,
+            task=task,
+            missing=missing,
+            scale=scale,
+            truth=truth,
+            preparation=preparation,
+            spec=spec,
         )
 
     @classmethod

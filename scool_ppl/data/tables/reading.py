@@ -3,17 +3,94 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scool_ppl.data.tables.columns import pandas
-from scool_ppl.errors import InputError
+from scool_ppl.data.tables.columns import as_text, pandas
+from scool_ppl.errors import InputError, unknown
 
 ENDINGS = (".csv", ".parquet", ".npz")
+
+
+def read_tables(source: Any, client: str | None = None) -> dict[str, Any]:
+    """A DataFrame for each client, by name; `client` is the column of one table that says whose a row is.
+
+    source: see `Federation.from_tables`.
+    """
+    if client is not None:
+        return _owned(source, client)
+    if isinstance(source, Mapping):
+        named = {str(name): table for name, table in source.items()}
+    elif isinstance(source, str | os.PathLike):
+        named = _by_stem(_folder(Path(source).expanduser()))
+    elif isinstance(source, Sequence):
+        if strange := [table for table in source if not isinstance(table, str | os.PathLike)]:
+            raise InputError(
+                f"the list of tables has a {type(strange[0]).__name__}, expected paths; give a mapping name -> table"
+            )
+        named = _by_stem([Path(path).expanduser() for path in source])
+    else:
+        read_table(source)
+        raise InputError("one table was given, expected one for each client, or client= with the column that names it")
+    if not named:
+        raise InputError("no tables were given, expected one for each client")
+    tables = {}
+    for name, table in named.items():
+        try:
+            tables[name] = read_table(table)
+        except InputError as error:
+            raise InputError(str(error) if name in str(error) else f"{name}: {error}") from error
+        if len(tables[name]) == 0:
+            raise InputError(f"the table of {name} has no rows, expected at least one; leave the client out")
+    return tables
+
+
+def _owned(source: Any, client: str) -> dict[str, Any]:
+    """The rows of one table by their owner, in the order of the owners' names or numbers."""
+    if isinstance(source, str | os.PathLike) and Path(source).expanduser().is_dir():
+        raise InputError(
+            f"client='{client}' was given for the folder '{source}', expected it for one table; the files of a folder are "
+            "a client each: leave client= out"
+        )
+    frame = read_table(source)
+    if client not in frame.columns:
+        raise unknown("client column", client, frame.columns)
+    if count := int(frame[client].isna().sum()):
+        raise InputError(
+            f"the client column '{client}' is empty in {count} of {len(frame)} rows; expected a name in each"
+        )
+    return {as_text(name): rows.drop(columns=client) for name, rows in frame.groupby(client, observed=True)}
+
+
+def _folder(folder: Path) -> list[Path]:
+    """Its tables; hospital 2 comes before hospital 10."""
+    if folder.suffix in ENDINGS and not folder.is_dir():
+        read_table(folder)
+        raise InputError(f"'{folder}' is one table, expected client= with the column that names the client of a row")
+    if not folder.is_dir():
+        raise InputError(f"no file or folder '{folder}'; expected a folder of tables, one a client; correct the path")
+    found = [path for path in folder.iterdir() if path.suffix in ENDINGS and not path.name.startswith(".")]
+    if not found:
+        raise InputError(f"the folder '{folder}' has no file that ends in {', '.join(ENDINGS)}; put one a client there")
+    return sorted(
+        found, key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.stem)]
+    )
+
+
+def _by_stem(paths: Sequence[Path]) -> dict[str, Path]:
+    named: dict[str, Path] = {}
+    for path in paths:
+        if path.stem in named:
+            raise InputError(
+                f"'{path}' and '{named[path.stem]}' are both named {path.stem}, expected one file a client"
+            )
+        named[path.stem] = path
+    return named
 
 
 def read_table(table: Any) -> Any:
