@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from scool_ppl.base.options import accepted
 from scool_ppl.cli.options import DataRoot, Download, NumClients, Seed
 from scool_ppl.data.datasets import DATASETS
 from scool_ppl.data.federation import Federation
+from scool_ppl.data.files import HIDDEN, TABLES, own_npz, tables
 from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS
 from scool_ppl.data.reading import SPLITS
@@ -46,7 +48,8 @@ def federations(context: typer.Context) -> None:
         f"recipe:dataset:key=value,... with a dataset of {', '.join(DATASETS)}",
         f"or your own FILE.npz (inputs, targets), {', '.join(_described(name) for name in READERS)}",
         *([f"name:key=value,... without a dataset: {', '.join(GENERATED)}"] if GENERATED else []),
-        "or a federation's own FILE.npz (inputs, targets, client)",
+        f"or your own tables, {TABLES}:FOLDER_OR_FILE:{_options(tables)}",
+        f"or a federation's own FILE.npz (inputs, targets, client), {_options(own_npz)}",
         f"default: {DEFAULT_FEDERATION}",
     ):
         console.print(line, highlight=False)
@@ -77,8 +80,11 @@ def show(
 
 
 def _described(reader: str) -> str:
-    options = [f"{key}={p.default}" for key, p in accepted(READERS[reader], ("path",)).items()]
-    return " ".join([f"{reader}:PATH", *options])
+    return f"{reader}:PATH {_options(READERS[reader])}".strip()
+
+
+def _options(function: Callable[..., object]) -> str:
+    return " ".join(f"{key}={'' if p.default is None else p.default}" for key, p in accepted(function, HIDDEN).items())
 
 
 def summary(federation: Federation) -> str:
@@ -93,7 +99,17 @@ def summary(federation: Federation) -> str:
     else:
         links = int((truth > 0).sum())
         parts += [f"true graph with {links} links, {'' if bool((truth == truth.T).all()) else 'not '}symmetric"]
-    return f"{federation.spec}\n{', '.join(parts)}"
+    return "\n".join([federation.spec, ", ".join(parts), *_prepared(federation)])
+
+
+def _prepared(federation: Federation) -> list[str]:
+    """Of tables: what is predicted from which columns."""
+    preparation = federation.preparation
+    if preparation is None or not preparation.columns:
+        return []
+    labels = f" ({', '.join(preparation.labels)})" if preparation.labels else ""
+    columns = ", ".join(column.name for column in preparation.columns)
+    return [f"{preparation.target.name}{labels} from {columns}"]
 
 
 def _table(federation: Federation) -> Table:
@@ -110,16 +126,16 @@ def _table(federation: Federation) -> Table:
     sizes = [federation.sizes(split).tolist() for split in SPLITS]
     for client, name in enumerate(federation.names[:MOST_CLIENTS]):
         group = [str(federation.groups[client])] if federation.groups is not None else []
-        classes = [_short(counts[client].tolist()) for counts in maps.values()]
+        classes = [_short(counts[client].tolist(), federation.class_names) for counts in maps.values()]
         table.add_row(name, *group, *(str(own[client]) for own in sizes), *classes)
     if federation.num_clients > MOST_CLIENTS:
         table.add_row(f"and {federation.num_clients - MOST_CLIENTS} more")
     return table
 
 
-def _short(counts: list[int], most: int = 4) -> str:
+def _short(counts: list[int], names: Sequence[str] = (), most: int = 4) -> str:
     """The classes of a client: "3:21 7:19", or, where there are many, "10 classes, 2 to 9 each"."""
-    found = {label: count for label, count in enumerate(counts) if count}
+    found = {names[label] if names else label: count for label, count in enumerate(counts) if count}
     if len(found) <= most:
         return " ".join(f"{label}:{count}" for label, count in found.items())
     return f"{len(found)} classes, {min(found.values())} to {max(found.values())} each"

@@ -299,8 +299,19 @@ class Federation:
         )
 
     @classmethod
-    def from_npz(cls, path: str | Path, *, validation: float = 0.2, test: float = 0.2, seed: int = 0) -> Federation:
-        """Read the format of `save_npz`; the fractions are used when there is no array `split`."""
+    def from_npz(
+        cls,
+        path: str | Path,
+        *,
+        task: Task | str | None = None,
+        validation: float = 0.2,
+        test: float = 0.2,
+        seed: int = 0,
+    ) -> Federation:
+        """Read the format of `save_npz`; the fractions are used when there is no array `split`.
+
+        task: in place of the one that the file names, else classification.
+        """
         check_kind("path", path, str | Path, "name an .npz file")
         arrays = read_npz(path)
         classes = arrays.get("num_classes")
@@ -316,8 +327,10 @@ class Federation:
                 names=arrays["names"].flatten().tolist() if "names" in arrays else None,
                 groups=arrays.get("groups"),
                 truth=arrays.get("truth"),
-                num_classes=None if classes is None else int(long_tensor(classes, "num_classes").sum()),
-                task=str(arrays["task"]) if "task" in arrays else None,
+                num_classes=None
+                if classes is None or task is not None
+                else int(long_tensor(classes, "num_classes").sum()),
+                task=str(arrays["task"]) if task is None and "task" in arrays else task,
                 spec=str(path),
                 preparation=Preparation.from_json(str(arrays["preparation"])) if "preparation" in arrays else None,
             )

@@ -1,4 +1,4 @@
-"""Federations by name: `recipe:dataset:key=value,...`, a name of `generated.py`, or a federation's own .npz file."""
+"""Federations by name: `recipe:dataset:key=value,...`, a name of `generated.py`, or the user's own `files.py`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from scool_ppl.base.options import accepted, parse_options
 from scool_ppl.base.randomness import generator
 from scool_ppl.data.datasets import DATASETS, find_reader, load_dataset
 from scool_ppl.data.federation import Federation
+from scool_ppl.data.files import find_own
 from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS, Arrays
 from scool_ppl.data.recipes import RECIPES
@@ -41,15 +42,16 @@ def load_federation(
     download: bool = False,
     clients: int | None = None,
 ) -> Federation:
-    """The federation of a spec, see `parse`, or of a path ending in .npz, a federation's own file.
+    """The federation of a spec, see `parse`, or of the user's own files, see `find_own`.
 
     `clients` overrides the option of that name; `download` lets torchvision fetch a named dataset that is not there.
     """
     check_kind("federation", spec, str, "name it, e.g. 'digits'")
     if clients is not None:
         check_whole("clients", clients)
-    if spec.endswith(".npz") and spec.partition(":")[0] not in (*RECIPES, *READERS):
-        federation = Federation.from_npz(spec, seed=seed)
+    own = None if spec.partition(":")[0] in (*RECIPES, *READERS, *GENERATED) else find_own(spec)
+    if own is not None:
+        federation = own.load(seed, spec)
         if clients not in (None, federation.num_clients):
             raise InputError(
                 f"{spec} has {federation.num_clients} clients, not {clients}; leave the number out, or use select"

@@ -54,7 +54,7 @@ def draw_federation(federation: Federation) -> Figure:
         bar = figure.colorbar(image, ax=ax, label="rows (blank: none)", pad=0.01)
         bar.ax.set_ylim(0, highest)
         ax.set_ylabel(f"class, {split}")
-        _ticks(ax, [str(label) for label in range(classes)], height * 72, vertical=True)
+        _ticks(ax, [*(short_names(federation.class_names) or map(str, range(classes)))], height * 72, vertical=True)
     inner = 72 * (width - 1.6)
     last = axes[-1, 0]
     last.set(xlabel="client", xlim=(-0.5, len(order) - 0.5))

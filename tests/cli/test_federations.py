@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from scool_ppl import Federation, load_federation
 from scool_ppl.cli.federations import MOST_CLIENTS, summary
 from scool_ppl.data.datasets import DATASETS
+from scool_ppl.data.files import TABLES
 from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS
 from scool_ppl.data.recipes import RECIPES
 from tests.helpers.command import contents, refused, scool
+from tests.helpers.hospitals import write_hospitals
 
 
 def test_recipes_datasets_and_readers_are_listed() -> None:
     listed = scool("federations")
     assert listed.code == 0
-    for name in (*RECIPES, *GENERATED, *DATASETS, *READERS):
+    for name in (*RECIPES, *GENERATED, *DATASETS, *READERS, TABLES):
         assert name in listed.out
     assert "groups=4" in listed.out
     assert "p_i[c]" in listed.out
@@ -63,3 +66,23 @@ def test_federations_show_says_where_there_is_no_truth(tmp_path: Path) -> None:
     assert "no true graph" in answer.out
     assert "unknown recipe 'grups'" in refused("federations", "show", "grups:digits")
     assert "SPEC" in refused("federations", "show")
+
+
+def test_tables_are_fitted_resumed_and_predicted_from(tmp_path: Path) -> None:
+    folder, run, out = write_hospitals(tmp_path / "hospitals", rows=30), tmp_path / "run", tmp_path / "answers.npz"
+    spec = f"tables:{folder}/:target=died,scale=client"
+    shown = scool("federations", "show", spec, "--out", tmp_path / "who.png")
+    assert shown.code == 0, shown.err
+    assert "died (no, yes) from age, sex, ward, platelets, lactate, smoker" in " ".join(shown.out.split())
+    assert "hospital 10" in shown.out
+    quick = ("--warmup-epochs=1", "--local-epochs=1", "--quiet", "--executor=stacked")
+    fitted = scool("fit", "local", "--federation", spec, "--rounds=1", "--out", run, *quick)
+    assert fitted.code == 0, fitted.err
+    assert scool("resume", run, "--rounds=2", "--quiet").code == 0
+    assert scool("predict", run, "--client", "hospital 10", "--out", out).code == 0
+    with np.load(out) as answers:
+        assert answers["names"].tolist() == ["hospital 10"]
+        assert answers["predictive"].shape == (1, 6, 2)
+    path = folder / "hospital 2.csv"
+    path.write_text(path.read_text().replace("surgery", "medicine", 1))
+    assert "has the data SHA-256" in refused("resume", run, "--rounds=3", "--quiet")

@@ -51,7 +51,7 @@ def read_tables(source: Any, client: str | None = None) -> dict[str, Any]:
 
 
 def _owned(source: Any, client: str) -> dict[str, Any]:
-    """The rows of one table by their owner, in the order of the owners' names or numbers."""
+    """The rows of one table by their owner, in the order of the owners' names."""
     if isinstance(source, str | os.PathLike) and Path(source).expanduser().is_dir():
         raise InputError(
             f"client='{client}' was given for the folder '{source}', expected it for one table; the files of a folder are "
@@ -64,11 +64,12 @@ def _owned(source: Any, client: str) -> dict[str, Any]:
         raise InputError(
             f"the client column '{client}' is empty in {count} of {len(frame)} rows; expected a name in each"
         )
-    return {as_text(name): rows.drop(columns=client) for name, rows in frame.groupby(client, observed=True)}
+    found = {as_text(name): rows.drop(columns=client) for name, rows in frame.groupby(client, observed=True)}
+    return {name: found[name] for name in sorted(found, key=_natural)}
 
 
 def _folder(folder: Path) -> list[Path]:
-    """Its tables; hospital 2 comes before hospital 10."""
+    """The tables in it."""
     if folder.suffix in ENDINGS and not folder.is_dir():
         read_table(folder)
         raise InputError(f"'{folder}' is one table, expected client= with the column that names the client of a row")
@@ -77,9 +78,12 @@ def _folder(folder: Path) -> list[Path]:
     found = [path for path in folder.iterdir() if path.suffix in ENDINGS and not path.name.startswith(".")]
     if not found:
         raise InputError(f"the folder '{folder}' has no file that ends in {', '.join(ENDINGS)}; put one a client there")
-    return sorted(
-        found, key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.stem)]
-    )
+    return sorted(found, key=lambda path: _natural(path.stem))
+
+
+def _natural(name: str) -> list[str | int]:
+    """Sorts hospital 2 before hospital 10."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"([0-9]+)", name))]
 
 
 def _by_stem(paths: Sequence[Path]) -> dict[str, Path]:

@@ -1,0 +1,84 @@
+"""Federations that a user's files are: tables of any kind, and the .npz file of a whole federation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from scool_ppl.base.options import accepted, parse_options
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.tables.learning import Missing, Scale
+
+TABLES = "tables"
+HIDDEN = ("path", "seed")
+"""Arguments of the functions below that are no options of a spec."""
+
+
+def tables(
+    path: str,
+    seed: int,
+    *,
+    target: str | None = None,
+    client: str | None = None,
+    features: str | None = None,
+    split: str | None = None,
+    groups: str | None = None,
+    validation: float = 0.2,
+    test: float = 0.2,
+    task: str = "classification",
+    missing: Missing = "error",
+    scale: Scale = "pooled",
+) -> Federation:
+    """A folder of csv, parquet or npz files, one a client, or one file with a column `client`; features=a+b+c.
+
+    See `Federation.from_tables`.
+    """
+    return Federation.from_tables(
+        path,
+        target,
+        client=client,
+        features=None if features is None else features.split("+"),
+        split=split,
+        groups=groups,
+        validation=validation,
+        test=test,
+        seed=seed,
+        task=task,
+        missing=missing,
+        scale=scale,
+    )
+
+
+def own_npz(path: str, seed: int, *, task: str | None = None, validation: float = 0.2, test: float = 0.2) -> Federation:
+    """The file of `Federation.save_npz`, or one with arrays inputs, targets and client."""
+    return Federation.from_npz(path, task=task, validation=validation, test=test, seed=seed)
+
+
+class OwnFile(NamedTuple):
+    """What reads a path, and `key=value` texts for it."""
+
+    read: Callable[..., Federation]
+    path: str
+    options: tuple[str, ...]
+
+    def load(self, seed: int, spec: str) -> Federation:
+        """The federation, named by the spec that repeats it."""
+        options = parse_options(f"option of {spec.partition(':')[0]}", self.options, self.read, HIDDEN)
+        return replace(self.read(self.path, seed, **options), spec=spec)
+
+
+def find_own(spec: str) -> OwnFile | None:
+    """What reads `tables:PATH:key=value,...` or `FILE.npz:key=value,...`; None for a spec of another form.
+
+    A path may have colons and equals signs: the options begin with the first name that is one of theirs.
+    """
+    kind, _, rest = spec.partition(":")
+    read, text = (tables, rest) if kind == TABLES else (own_npz, spec)
+    known = "|".join(accepted(read, HIDDEN))
+    begin = re.search(rf":(?=\s*({known})\s*=)", text) or re.search(r":(?=\w+=[^/]*$)", text)
+    path, options = (text[: begin.start()], text[begin.end() :]) if begin else (text.removesuffix(":"), "")
+    if kind != TABLES and not path.endswith(".npz"):
+        return None
+    return OwnFile(read, path, tuple(filter(None, options.split(","))))
