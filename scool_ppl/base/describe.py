@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -114,6 +114,12 @@ def _array(value: np.ndarray[Any, Any]) -> str:
     if value.dtype.kind in "biuf":
         return _tensor(torch.from_numpy(value.copy()))
     return f"{value.shape} {hashlib.sha256(repr(value.tolist()).encode()).hexdigest()[:12]}"
+
+
+def listed(names: Iterable[str], between: str = ", ", most: int = 6) -> str:
+    """The first of them, and how many more there are."""
+    every = list(names)
+    return between.join([*every[:most], *([f"and {len(every) - most} more"] if len(every) > most else [])])
 
 
 def own_version() -> str:

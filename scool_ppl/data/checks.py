@@ -1,17 +1,23 @@
-"""What a federation must be; whatever else is found is refused."""
+"""What a federation must be, or it is refused, and what it had better be, or a warning says so."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from scool_ppl.base.describe import listed
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.errors import InputError
 
 if TYPE_CHECKING:
     from scool_ppl.data.federation import Federation
+
+LARGE = 100.0
+"""Inputs and targets beyond this are warned about: the default learning rate is for numbers of about one."""
 
 
 def check(federation: Federation) -> None:
@@ -114,3 +120,47 @@ def _refuse(federation: Federation, client: int, shared: Tensor, does: str, reas
         raise InputError(
             f"{federation.names[client]} {does} row {int(shared[0])} but {reason}; expected separate rows, remove one"
         )
+
+
+def warn_of_range(federation: Federation) -> None:
+    """Warn of numbers that nobody has scaled: with the default learning rate a network learns nothing from them."""
+    rows = torch.cat(federation.train)
+    for what, values in (("inputs", federation.inputs), ("targets", federation.targets)):
+        if not values.is_floating_point():
+            continue
+        reached = values[rows].abs().amax(0).flatten()
+        if float(reached.max()) > LARGE:
+            where = _where(federation, what, int(reached.argmax()), len(reached))
+            _say(
+                f"{what} reach {float(reached.max()):.3g}{where}, expected numbers of about one: scale them, "
+                "(x - mean) / std, or tables with scale=pooled"
+            )
+
+
+def warn_of_clients(federation: Federation) -> None:
+    """Warn of clients who see one class only, and of those whom nothing is known of in the end."""
+    if federation.num_classes and federation.targets.ndim == 1:
+        of_one_class = (federation.label_counts("train") > 0).sum(1) == 1
+        if bool(of_one_class.any()):
+            who = _chosen(federation.names, of_one_class)
+            _say(f"training rows of one class only: {who}; alone they learn nothing else, give them rows of others")
+    untested = federation.sizes("test") == 0
+    if bool(untested.any()):
+        _say(f"no test rows: {_chosen(federation.names, untested)}; they get no score, give them more rows")
+
+
+def _where(federation: Federation, what: str, place: int, width: int) -> str:
+    preparation = federation.preparation
+    if what == "targets" or width == 1:
+        return ""
+    named = preparation.feature_names if preparation is not None and preparation.columns else None
+    return f" (column '{named[place]}')" if named else f" (input {place})"
+
+
+def _chosen(names: Sequence[str], which: Tensor) -> str:
+    chosen = [names[client] for client in which.nonzero().flatten().tolist()]
+    return f"{listed(chosen)} ({len(chosen)} of {len(names)} clients)"
+
+
+def _say(text: str) -> None:
+    warnings.warn(text, stacklevel=4)

@@ -18,9 +18,10 @@ from scool_ppl.base.arguments import check_kind, check_whole, whole
 from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
 from scool_ppl.base.describe import feed
 from scool_ppl.base.files import write_npz
-from scool_ppl.data.checks import check
+from scool_ppl.data.checks import check, warn_of_clients, warn_of_range
+from scool_ppl.data.items import read_datasets
 from scool_ppl.data.preparation import Preparation
-from scool_ppl.data.reading import SPLITS, fractions, read_items, read_npz, rows_per_client, split_codes
+from scool_ppl.data.reading import SPLITS, fractions, read_npz, rows_per_client, split_codes
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.categorical import Classification
@@ -196,7 +197,7 @@ class Federation:
         else:
             codes = split_codes(split, count)
             parts = [[rows[codes[rows] == code] for code in range(len(SPLITS))] for rows in lists]
-        return cls(
+        made = cls(
             inputs=x,
             targets=y,
             train=tuple(part[0] for part in parts),
@@ -210,6 +211,8 @@ class Federation:
             task=task,
             preparation=preparation,
         )
+        warn_of_range(made)
+        return made
 
     @classmethod
     def from_tables(
@@ -270,8 +273,10 @@ class Federation:
     @classmethod
     def from_datasets(
         cls,
-        datasets: Sequence[Dataset[Any]],
+        datasets: Mapping[str, Dataset[Any]] | Sequence[Dataset[Any]],
         *,
+        input: str | None = None,
+        label: str | None = None,
         validation: float = 0.2,
         test: float = 0.2,
         seed: int = 0,
@@ -279,24 +284,34 @@ class Federation:
         groups: ArrayLike | None = None,
         truth: ArrayLike | None = None,
         num_classes: int | None = None,
+        task: Task | str | None = None,
     ) -> Federation:
-        """One map-style Dataset of (input, label) items per client, split by seeded fractions."""
-        parts = [read_items(dataset, f"dataset {client}") for client, dataset in enumerate(datasets)]
-        shapes = sorted({tuple(inputs.shape[1:]) for inputs, _ in parts})
-        if len(shapes) != 1:
-            raise InputError(f"the datasets have inputs of shapes {shapes}, expected one shape; resize or crop them")
-        return cls.from_arrays(
-            torch.cat([inputs for inputs, _ in parts]),
-            torch.cat([targets for _, targets in parts]),
-            torch.arange(len(parts)).repeat_interleave(torch.tensor([len(targets) for _, targets in parts])),
+        """A map-style Dataset per client, by name or in a sequence, split by seeded fractions.
+
+        Items are pairs (input, label), or mappings with the keys `input` and `label`, by default usual ones such as "image"
+        and "label". Inputs are tensors, arrays or PIL images; labels numbers or texts, whose names are remembered.
+        """
+        named = dict(datasets) if isinstance(datasets, Mapping) else {f"client {i}": d for i, d in enumerate(datasets)}
+        joined = read_datasets(named, input, label)
+        preparation = joined.preparation
+        if preparation is not None and task is None and num_classes is None:
+            num_classes = len(preparation.labels)
+        federation = cls.from_arrays(
+            joined.inputs,
+            joined.targets,
+            joined.owner,
             validation=validation,
             test=test,
             seed=seed,
-            names=names,
+            names=list(named) if names is None else names,
             groups=groups,
             truth=truth,
             num_classes=num_classes,
+            task=task,
+            preparation=preparation if preparation is not None and num_classes == len(preparation.labels) else None,
         )
+        warn_of_clients(federation)
+        return federation
 
     @classmethod
     def from_npz(
@@ -316,7 +331,7 @@ class Federation:
         arrays = read_npz(path)
         classes = arrays.get("num_classes")
         try:
-            return cls.from_arrays(
+            federation = cls.from_arrays(
                 arrays["inputs"],
                 arrays["targets"],
                 arrays["client"],
@@ -336,6 +351,8 @@ class Federation:
             )
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
+        warn_of_clients(federation)
+        return federation
 
     def save_npz(self, path: str | Path) -> None:
         """Write an .npz that numpy reads without pickle; a row for every image of every client.

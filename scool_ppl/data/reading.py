@@ -1,4 +1,4 @@
-"""What a federation is made of: the user's arrays, Datasets and .npz files, read as tensors and index lists."""
+"""What a federation is made of: the user's arrays and .npz files, read as tensors and index lists."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
+from scool_ppl.base.arrays import ArrayLike, long_tensor
 from scool_ppl.base.randomness import generator
 from scool_ppl.errors import InputError, unknown
 
@@ -54,27 +53,6 @@ def read_npz(
         remedy = f"add it, or name a recipe that deals the rows out, e.g. iid:{path}" if dealt else "add the array"
         raise InputError(f"{path} has no {' and no '.join(missing)}, expected {', '.join(required)}; {remedy}")
     return arrays
-
-
-def read_items(dataset: Dataset[Any], what: str) -> tuple[Tensor, Tensor]:
-    """All (input, label) items of a map-style Dataset as inputs (N, ...) float32 and targets (N,) long."""
-    count = len(dataset) if hasattr(dataset, "__len__") else 0
-    if count == 0:
-        raise InputError(f"{what} has no length or no items, expected a map-style Dataset with at least one item")
-    inputs, labels = [], []
-    for index in range(count):
-        item = dataset[index]
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            raise InputError(f"{what} item {index} is a {type(item).__name__}, expected a pair (input, label)")
-        if not isinstance(item[0], Tensor | np.ndarray):
-            kind = type(item[0]).__name__
-            raise InputError(f"{what} has inputs of type {kind}, expected tensors; add transforms.ToTensor()")
-        inputs.append(float_tensor(item[0], f"{what} inputs"))
-        labels.append(long_tensor(item[1], f"{what} labels"))
-        if inputs[-1].shape != inputs[0].shape or labels[-1].numel() != 1:
-            found = f"input shape {tuple(inputs[-1].shape)} and {labels[-1].numel()} labels"
-            raise InputError(f"{what} item {index} has {found}, expected {tuple(inputs[0].shape)} and one label")
-    return torch.stack(inputs), torch.stack([label.reshape(()) for label in labels])
 
 
 def rows_per_client(clients: ArrayLike, count: int) -> tuple[list[Tensor], list[int]]:

@@ -46,7 +46,8 @@ def add_failed(reasons: dict[str, str], fault: ClientError, names: Sequence[str]
         told = "; ".join(f"{name}: {reason}" for name, reason in list((fresh or fault.reasons).items())[:3])
         what = "all clients failed" if fresh else "clients failed that do not take part"
         raise RunError(
-            f"{what} in round {round + 1} ({told}); the state is as before; lower the learning rate or look at their data"
+            f"{what} in round {round + 1} ({told}); the state is as before; lower the learning "
+            "rate, scale the inputs, or look at their data"
         ) from fault
     return every
 

@@ -14,6 +14,7 @@ from scool_ppl.em.state import EMInfo, EMState, Fit
 from scool_ppl.runs.folder import Run
 from scool_ppl.runs.journal import newest, recording
 from scool_ppl.runs.rows import history_row
+from scool_ppl.train.faults import warn_of_explosion
 
 
 def fit(
@@ -34,12 +35,14 @@ def fit(
         check_kind("callback", callback, Callable, "write a function of state, info and row")  # type: ignore[arg-type]
     with recording(em, run, state, resume=resume, rounds=rounds, every=checkpoint_every, keep=keep) as journal:
         state = journal.state
+        warned = False
         total = rounds if resume else state.round + rounds
         if state.round == total:
             graph, mixed, trained = journal.outcome()
         with tracked(total, done=state.round, enabled=progress) as report:
             while state.round < total:
                 state, info = em.step(state)
+                warned = warned or warn_of_explosion(info.loss, em.clients.federation.task.chance, state.round)
                 mixed, trained = em.evaluate(state), em.clients.evaluate(info.trained)
                 graph = em.graph(state, mixed)
                 federation = em.clients.federation

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from scool_ppl.base.arguments import check_kind, whole
-from scool_ppl.base.describe import named, settings, signature
+from scool_ppl.base.describe import listed, named, settings, signature
 from scool_ppl.base.randomness import generator, key, seeded
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.reading import SPLITS
@@ -266,9 +266,11 @@ class Clients:
         """The answers to all questions of a round, on the round's probes, which are drawn once."""
         others = (question for question in questions.values() if isinstance(question, PairLoss | OwnLoss | Alignment))
         probes = {split: self.probe(seed, round, split) for split in sorted({question.split for question in others})}
-        if "validation" in probes and not bool(probes["validation"].mask.any(1).all()):
+        if "validation" in probes and not bool((held := probes["validation"].mask.any(1)).all()):
+            without = listed(name for name, some in zip(self.names, held.tolist(), strict=True) if not some)
             raise InputError(
-                "a client has no validation images, this model needs them; give the federation validation=0.2"
+                f"no validation images of {without}, this model needs them; give the federation validation=0.2, and every "
+                "client rows enough"
             )
         return {name: self._answer(question, probes, seed).cpu() for name, question in questions.items()}
 

@@ -1,7 +1,8 @@
-"""Who is at fault when training breaks."""
+"""When training breaks: who is at fault, and a word before it does."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -9,6 +10,21 @@ from torch import Tensor
 
 from scool_ppl.errors import ClientError
 from scool_ppl.train.contract import Trained
+
+EXPLODED = 1e3
+"""Losses beyond so many times that of knowing nothing are no learning."""
+
+
+def warn_of_explosion(loss: float, chance: float, round: int) -> bool:
+    """Warn, and say so, if the mean training loss of a round is far beyond that of knowing nothing."""
+    exploded = loss > EXPLODED * max(chance, 1.0)
+    if exploded:
+        warnings.warn(
+            f"the training loss of round {round} is {loss:.3g}, that of knowing nothing {chance:.3g}: lower the learning "
+            "rate, or scale inputs and targets to numbers of about one (tables: scale=pooled)",
+            stacklevel=3,
+        )
+    return exploded
 
 
 def check_training(trained: Trained, present: Tensor, names: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ import pyro
 import pytest
 import torch
 
-from scool_ppl.base.describe import described, digest, own_version, settings, signature, values, versions
+from scool_ppl.base.describe import described, digest, listed, own_version, settings, signature, values, versions
 
 PACKAGES = {"torch": "torch", "torchvision": "torchvision", "pyro": "pyro-ppl", "numpy": "numpy"}
 
@@ -143,6 +143,11 @@ def test_a_digest_does_not_depend_on_where_a_tensor_lies() -> None:
 def test_no_description_holds_an_address() -> None:
     things = [Part, Part(1, object()), print, function, torch.nn.Linear(2, 1), pyro.optim.Adam({"lr": 0.1})]
     assert " at 0x" not in described(things)
+
+
+def test_long_lists_are_cut() -> None:
+    assert listed("abcdef") == "a, b, c, d, e, f"
+    assert listed(iter("abcd"), between="; ", most=2) == "a; b; and 2 more"
 
 
 def test_versions_are_those_of_the_installed_packages() -> None:

@@ -1,15 +1,13 @@
-"""The user's arrays, Datasets and .npz files as tensors and index lists: who owns which row, and what is held out."""
+"""The user's arrays and .npz files as tensors and index lists: who owns which row, and what is held out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from scool_ppl.base.files import write_npz
 from scool_ppl.data.federation import Federation
@@ -112,65 +110,6 @@ def test_a_split_has_a_code_for_every_row() -> None:
     assert split_codes([0, 2, 1], 3).tolist() == [0, 2, 1]
     with pytest.raises(InputError, match=r"split are torch\.float32"):
         split_codes([0.5, 1.0], 2)
-
-
-class Items(Dataset[Any]):
-    """A map-style dataset of what it was given."""
-
-    def __init__(self, items: list[Any]) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.items[index]
-
-
-def test_from_datasets_equals_from_arrays() -> None:
-    inputs, targets = torch.randn(20, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 3
-    datasets = [
-        TensorDataset(inputs[:12], targets[:12]),
-        Items([(x.numpy(), int(y)) for x, y in zip(inputs[12:], targets[12:], strict=True)]),
-    ]
-    federation = Federation.from_datasets(datasets, seed=3)
-    expected = Federation.from_arrays(inputs, targets, [list(range(12)), list(range(12, 20))], seed=3)
-    assert same_lists(federation, expected)
-    assert torch.equal(federation.inputs, inputs)
-    assert torch.equal(federation.targets, targets)
-
-
-class Stream(IterableDataset[Any]):
-    """A dataset without a length."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([])
-
-
-@pytest.mark.parametrize(
-    ("dataset", "words"),
-    [
-        (Items([]), "no items"),
-        (Stream(), "no length"),
-        (Items([torch.zeros(2)]), "expected a pair"),
-        (TensorDataset(torch.zeros(3, 2)), "item 0 is a tuple, expected a pair"),
-        (Items([("image", 0)]), "add transforms.ToTensor"),
-        (Items([(torch.zeros(2), 0.5)]), "labels are torch.float32"),
-        (Items([(torch.zeros(2), [0, 1])]), "2 labels"),
-        (Items([(torch.zeros(2), 0), (torch.zeros(3), 0)]), r"item 1 has input shape \(3,\)"),
-    ],
-)
-def test_wrong_datasets_are_refused(dataset: Dataset[Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        Federation.from_datasets([dataset])
-
-
-def test_datasets_of_different_shapes_are_refused() -> None:
-    datasets = [TensorDataset(torch.zeros(5, size), torch.zeros(5, dtype=torch.long)) for size in (2, 3)]
-    with pytest.raises(InputError, match=r"shapes \[\(2,\), \(3,\)\], expected one shape"):
-        Federation.from_datasets(datasets)
-    with pytest.raises(InputError):
-        Federation.from_datasets([])
 
 
 def test_npz_damage_is_one_line(tmp_path: Path) -> None:

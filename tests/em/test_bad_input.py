@@ -184,7 +184,7 @@ DRIVER: list[Case] = [
     (lambda: stepped("latent_space", learning_rate=-1.0), "the optimiser refuses its settings"),
     (
         lambda: EM(load_model("fedfomo", 3), Clients(unvalidated()), Schedule(1, 1)).fit(1, progress=False),
-        "a client has no validation images, this model needs them",
+        "no validation images of client 0, client 1, client 2, this model needs them",
     ),
 ]
 

@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from scool_ppl.base.codec import Row
+from scool_ppl.data.federation import Federation
 from scool_ppl.em.em import EM
 from scool_ppl.em.model import Schedule
 from scool_ppl.em.state import EMInfo, EMState
 from scool_ppl.errors import InputError
 from scool_ppl.runs.folder import Run
 from scool_ppl.train.clients import Clients
+from scool_ppl.train.networks import network_of
 from scool_ppl.zoo.load import load_model, model_names
 from tests.helpers.models import FEDERATION, SCHEDULE
 from tests.helpers.runs import StoppedHereError, driver, stop_after, timeless
@@ -170,3 +172,15 @@ def test_what_a_callback_raises_is_the_users_own(tmp_path: Path) -> None:
 
     with pytest.raises(KeyError, match="mine"):
         driver().fit(2, run=tmp_path / "run", resume=True, progress=False, callbacks=[callback])
+
+
+def test_an_exploding_loss_is_said_once() -> None:
+    """Inputs of size 9 curve the squared error by 81: every step at rate 0.1 overshoots."""
+    x = 9 * torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    federation = Federation.from_arrays(x, x[:, 0], torch.arange(60) % 3, task="regression")
+    clients = Clients(federation, network_of(federation, "linear"), executor="stacked")
+    em = EM(load_model("local", 3), clients, Schedule(1, 2))
+    with pytest.warns(UserWarning, match="the training loss of round 1 is .*: lower the learning rate") as warned:
+        fit = em.fit(3, progress=False)
+    assert len(warned) == 1
+    assert fit.history[-1]["loss"] > fit.history[0]["loss"] > 1e3 * federation.task.chance

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from scool_ppl.errors import ClientError
 from scool_ppl.train.contract import Trained
-from scool_ppl.train.faults import blame, check_training
+from scool_ppl.train.faults import blame, check_training, warn_of_explosion
 
 NAMES = ("a", "b", "c", "d")
 ALL = torch.ones(4, dtype=torch.bool)
@@ -64,3 +64,12 @@ def test_every_client_has_the_first_of_its_reasons() -> None:
     assert caught.value.reasons == {"a": "it was late", "c": "it was late", "b": "it was wrong"}
     assert str(caught.value) == "a: it was late; c: it was late; b: it was wrong"
     blame({"it was late": ~ALL}, NAMES)
+
+
+def test_a_loss_far_beyond_chance_is_warned_of() -> None:
+    assert not warn_of_explosion(900.0, 0.69, 1)
+    assert not warn_of_explosion(float("nan"), 0.69, 1)
+    with pytest.warns(
+        UserWarning, match="the training loss of round 2 is 1e[+]13, that of knowing nothing 0.69: lower the"
+    ):
+        assert warn_of_explosion(1e13, 0.69, 2)

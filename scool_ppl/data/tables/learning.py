@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from scool_ppl.base.describe import listed
 from scool_ppl.data.preparation import Category, Column, Numeric, Preparation
 from scool_ppl.data.tables.columns import CATEGORY, EMPTY, NUMBER, kind_of, numbers, pandas, texts
 from scool_ppl.errors import InputError, unknown
@@ -19,7 +20,6 @@ Array = np.ndarray[Any, Any]
 
 MOST_VALUES = 100
 """Texts that one column of categories may have: more are names or free text, of which nothing general is learned."""
-_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def learn(rows: Stacked, target: str, features: Sequence[str], classification: b
         if not columns:
             raise InputError("every column is constant in the training rows, expected one that varies; add columns")
         warnings.warn(
-            f"constant in all training rows and left out: {_listed(constant)}; name the others with features= to say so",
+            f"constant in all training rows and left out: {listed(constant)}; name the others with features= to say so",
             stacklevel=2,
         )
     own = tuple(rows.tables) if rows.scale == "client" else ()
@@ -180,13 +180,7 @@ def _refuse_missing(tables: Mapping[str, Any], names: Sequence[str]) -> None:
     ]
     if found:
         remedy = "leave these rows out" if len(names) == 1 else "fill them in, leave rows out, or say missing=mean"
-        raise InputError(f"values are missing, {_listed(found, '; ')}; expected none; {remedy}")
-
-
-def _listed(names: Iterable[str], between: str = ", ") -> str:
-    every = list(names)
-    rest = [f"and {len(every) - _SHOWN} more"] if len(every) > _SHOWN else []
-    return between.join([*every[:_SHOWN], *rest])
+        raise InputError(f"values are missing, {listed(found, '; ')}; expected none; {remedy}")
 
 
 def check_columns(tables: Mapping[str, Any], needed: Mapping[str, str], features: Sequence[str] | None) -> list[str]:
@@ -201,7 +195,7 @@ def check_columns(tables: Mapping[str, Any], needed: Mapping[str, str], features
             raise unknown(f"{use} column", name, columns)
     nameless = [name for name in columns if name.startswith("Unnamed: ")] if features is None else []
     if nameless:
-        warnings.warn(f"columns without a name are left out: {_listed(nameless)}", stacklevel=2)
+        warnings.warn(f"columns without a name are left out: {listed(nameless)}", stacklevel=2)
     chosen = (
         [name for name in columns if name not in {*needed.values(), *nameless}] if features is None else [*features]
     )
@@ -224,7 +218,7 @@ def check_columns(tables: Mapping[str, Any], needed: Mapping[str, str], features
             else []
         )
         if lacking or extra:
-            told = [f"lacks {_listed(lacking)}"] * bool(lacking) + [f"has also {_listed(extra)}"] * bool(extra)
+            told = [f"lacks {listed(lacking)}"] * bool(lacking) + [f"has also {listed(extra)}"] * bool(extra)
             raise InputError(
                 f"the table of {client} {' and '.join(told)}, expected the columns of {first}; rename them, or name those "
                 "that all have with features="

@@ -10,6 +10,8 @@ import torch
 
 from scool_ppl.base.arguments import check_names
 from scool_ppl.base.arrays import ArrayLike
+from scool_ppl.base.describe import listed
+from scool_ppl.data.checks import warn_of_clients
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.preparation import Preparation
 from scool_ppl.data.reading import SPLITS, fractions
@@ -62,7 +64,7 @@ def made(
         rows = Stacked(tables, owner, codes == 0, scale, missing)
         preparation = learn(rows, target, chosen, _classification(task))
     labels = len(preparation.labels)
-    return Federation.from_arrays(
+    federation = Federation.from_arrays(
         torch.cat([preparation.transform(table, name) for name, table in tables.items()]),
         torch.cat([preparation.encode_target(table, name) for name, table in tables.items()]),
         owner,
@@ -74,6 +76,8 @@ def made(
         preparation=preparation,
         spec=spec,
     )
+    warn_of_clients(federation)
+    return federation
 
 
 def _classification(task: Task | str) -> bool:
@@ -89,6 +93,13 @@ def _classification(task: Task | str) -> bool:
 def _by_fractions(tables: Mapping[str, Any], validation: float, test: float, seed: int) -> Array:
     """(N,) the split of each row, by seeded fractions of every client's rows."""
     found = []
+    if small := [
+        f"{name} ({len(table)})" for name, table in tables.items() if validation and len(table) * validation <= 0.5
+    ]:
+        raise InputError(
+            f"too few rows for validation={validation}: {listed(small)}; expected at least {int(0.5 / validation) + 1} a "
+            "client; leave these clients out, or say validation=0 for models that need none"
+        )
     for name, table in tables.items():
         codes = np.zeros(len(table), dtype=np.int64)
         for code, rows in enumerate(fractions(torch.arange(len(table)), validation, test, seed, name)):

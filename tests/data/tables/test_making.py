@@ -88,7 +88,10 @@ def test_the_scale_of_each_client() -> None:
             torch.cat([federation.train[client], federation.validation[client], federation.test[client]]).sort().values
         )
         assert torch.equal(federation.inputs[rows], federation.preparation.transform(TABLES[name], name))
-    plain = made(scale="none")
+    with pytest.warns(
+        UserWarning, match=r"inputs reach .* \(column 'platelets'\), expected numbers of about one: scale"
+    ):
+        plain = made(scale="none")
     assert plain.inputs[:, 0].tolist() == pd.concat(TABLES.values())["age"].tolist()
 
 
@@ -138,7 +141,8 @@ def test_regression_is_standardised_and_predictions_have_the_unit_of_the_table()
     )
     own = made(tables, "days", task="regression", scale="client")
     assert torch.stack([own.targets[rows].mean() for rows in own.train]).abs().max() < 1e-5
-    assert made(tables, "days", task="regression", scale="none").targets.double() == pytest.approx(days)
+    plain = made(tables, "days", task="regression", scale="none", features=["lactate"])
+    assert plain.targets.double() == pytest.approx(days)
 
 
 def test_split_groups_and_features() -> None:
@@ -182,6 +186,18 @@ def test_columns_that_say_nothing_are_named_and_left_out() -> None:
     with pytest.warns(UserWarning, match="columns without a name are left out: Unnamed: 0"):
         indexed = made({name: table.assign(**{"Unnamed: 0": range(60)}) for name, table in TABLES.items()})
     assert torch.equal(indexed.inputs, made().inputs)
+
+
+def test_small_clients_and_clients_of_one_class_are_named() -> None:
+    few = {**TABLES, "a": TABLES[NAMES[0]][:3].assign(died="no"), "b": TABLES[NAMES[1]][:40].assign(died="yes")}
+    with pytest.warns(UserWarning, match="clients") as warned:
+        made(few, test=0.1)
+    assert [str(warning.message) for warning in warned] == [
+        "training rows of one class only: a, b (2 of 8 clients); alone they learn nothing else, give them rows of others",
+        "no test rows: a (1 of 8 clients); they get no score, give them more rows",
+    ]
+    with pytest.warns(UserWarning, match="a "):
+        assert made({**TABLES, "a": TABLES[NAMES[0]][:1]}, validation=0).sizes("train")[-1] == 1
 
 
 REFUSED: list[Case] = [
@@ -234,6 +250,10 @@ REFUSED: list[Case] = [
     (lambda: made(["a.csv", "b/a.csv"]), "are both named a, expected one file a client"),
     (lambda: made([together()]), "the list of tables has a DataFrame, expected paths; give a mapping"),
     (lambda: made({**TABLES, "none": TABLES[NAMES[0]][:0]}), "the table of none has no rows"),
+    (
+        lambda: made({**TABLES, "a": TABLES[NAMES[0]][:1], "b": TABLES[NAMES[0]][:2]}),
+        "too few rows for validation=0.2: a (1), b (2); expected at least 3 a client; leave these clients out, or say",
+    ),
     (lambda: made("nowhere/"), "no file or folder 'nowhere'; expected a folder of tables"),
 ]
 
