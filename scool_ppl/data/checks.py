@@ -16,8 +16,8 @@ from scool_ppl.errors import InputError
 if TYPE_CHECKING:
     from scool_ppl.data.federation import Federation
 
-LARGE = 100.0
-"""Inputs and targets beyond this are warned about: the default learning rate is for numbers of about one."""
+LARGE = 10.0
+"""Inputs and targets beyond this size are warned about: the default learning rate is for numbers of about one."""
 
 
 def check(federation: Federation) -> None:
@@ -123,17 +123,20 @@ def _refuse(federation: Federation, client: int, shared: Tensor, does: str, reas
 
 
 def warn_of_range(federation: Federation) -> None:
-    """Warn of numbers that nobody has scaled: with the default learning rate a network learns nothing from them."""
+    """Warn of numbers that nobody has scaled: with the default learning rate a network learns nothing from them.
+
+    Size is the root of the mean square over all training rows, that of the largest column counts.
+    """
     rows = torch.cat(federation.train)
     for what, values in (("inputs", federation.inputs), ("targets", federation.targets)):
         if not values.is_floating_point():
             continue
-        reached = values[rows].abs().amax(0).flatten()
-        if float(reached.max()) > LARGE:
-            where = _where(federation, what, int(reached.argmax()), len(reached))
+        size = values[rows].square().mean(0).sqrt().flatten()
+        if float(size.max()) > LARGE:
+            where = _where(federation, what, int(size.argmax()), len(size))
             _say(
-                f"{what} reach {float(reached.max()):.3g}{where}, expected numbers of about one: scale them, "
-                "(x - mean) / std, or tables with scale=pooled"
+                f"{what} are of size {float(size.max()):.3g}{where}, expected about one: scale them, (x - mean) / std, "
+                "as tables are with scale=pooled, and features:FILE.npz"
             )
 
 

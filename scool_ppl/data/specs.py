@@ -12,6 +12,7 @@ import torch
 from scool_ppl.base.arguments import check_kind, check_whole
 from scool_ppl.base.options import accepted, parse_options
 from scool_ppl.base.randomness import generator
+from scool_ppl.data.checks import warn_of_range
 from scool_ppl.data.datasets import DATASETS, find_reader, load_dataset
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.files import find_own
@@ -74,7 +75,10 @@ def load_federation(
     pool = Pool(
         arrays.targets_train, arrays.targets_test, arrays.num_classes, random, arrays.inputs_train, arrays.inputs_test
     )
-    return assemble(arrays, recipe(pool, **options), _written(parsed, options | read))
+    federation = assemble(arrays, recipe(pool, **options), _written(parsed, options | read))
+    if reader:
+        warn_of_range(federation)
+    return federation
 
 
 def parse(spec: str) -> Spec:

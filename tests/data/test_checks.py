@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from scool_ppl.data.checks import warn_of_clients
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.errors import InputError
@@ -82,3 +83,28 @@ def test_held_out_rows_may_be_shared_and_lists_may_be_in_any_order() -> None:
     assert federation.test[0] is federation.test[1]
     both = small(validation=(TENSOR([5]), TENSOR([5])))
     assert both.sizes("validation").tolist() == [1, 1]
+
+
+def test_numbers_that_nobody_has_scaled_are_named() -> None:
+    """The size of a column is the root of its mean square over the training rows: those of the others do not count."""
+    inputs = torch.ones(20, 3)
+    inputs[:, 2] = 30
+    with pytest.warns(
+        UserWarning, match=r"^inputs are of size 30 \(input 2\), expected about one: scale them"
+    ) as warned:
+        Federation.from_arrays(inputs, torch.arange(20) % 2, torch.arange(20) // 10)
+    assert len(warned) == 1
+    inputs[:, 2] = torch.where(torch.arange(20) % 3 == 2, 1e6, 1.0)
+    Federation.from_arrays(inputs, torch.arange(20) % 2, torch.arange(20) // 10, split=torch.arange(20) % 3)
+
+
+def test_clients_of_one_class_and_without_tests_are_named() -> None:
+    targets, split = TENSOR([0, 0, 0, 1, 0, 1, 0, 1]), TENSOR([0, 0, 0, 0, 0, 0, 2, 2])
+    federation = Federation.from_arrays(torch.zeros(8, 2), targets, TENSOR([0, 0, 0, 1, 1, 1, 1, 1]), split=split)
+    with pytest.warns(UserWarning, match="client") as warned:
+        warn_of_clients(federation)
+    assert [str(warning.message).partition(";")[0] for warning in warned] == [
+        "training rows of one class only: client 0 (1 of 2 clients)",
+        "no test rows: client 0 (1 of 2 clients)",
+    ]
+    warn_of_clients(federation.select([1]))

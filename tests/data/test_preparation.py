@@ -20,7 +20,7 @@ POOLED = Preparation(
     (Numeric("age", (50.0,), (10.0,), (50.0,)), Category("sex", ("f", "m"), ((0.25, 0.75),)), Numeric("beds")),
     Category("died", ("no", "yes")),
 )
-STRICT = Preparation((Numeric("age"), Category("sex", ("f", "m"))), Category("died", ("no", "yes")))
+STRICT = Preparation((Numeric("age", (50.0,), (20.0,)), Category("sex", ("f", "m"))), Category("died", ("no", "yes")))
 OWN = Preparation((Numeric("age", (50.0, 60.0), (10.0, 5.0)),), Numeric("days", (4.0, 6.0), (2.0, 1.0)), ("a", "b"))
 
 
