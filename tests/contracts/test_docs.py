@@ -12,12 +12,14 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from scool_ppl import load_federation
 from scool_ppl.reproduce.catalogue import experiment_names
 from scool_ppl.zoo import check_model
 from scool_ppl.zoo.load import model_path
+from tests.helpers.hospitals import hospitals, write_hospitals
 from tests.helpers.programs import run_command, run_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +29,15 @@ QUICK = ["--warmup-epochs", "3", "--local-epochs", "1", "--quiet"]
 SMALL = "permuted:digits:clients=6,groups=2,train=20,test=20"
 # make and pre-commit are what CI and the reader run around the tests.
 SKIPPED = ("make", "pre-commit")
+
+
+def provide(text: str, folder: Path) -> None:
+    """The reader's own files that a command or snippet names: a folder of tables, one table of all clients."""
+    if "hospitals" in text:
+        write_hospitals(folder / "hospitals", rows=30)
+    if "all.csv" in text:
+        tables = [table.assign(hospital=name) for name, table in hospitals(rows=30).items()]
+        pd.concat(tables).to_csv(folder / "all.csv", index=False)
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -76,6 +87,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_snippet(text: str, tmp_path: Path) -> None:
     path = tmp_path / "snippet.py"
     path.write_text(text)
+    provide(text, tmp_path)
     run_program(path, tmp_path)
     if "def build(" in text and "Bernoulli(logits=odds)" not in text:  # the trap, which has a test of its own
         assert [line for line in check_model(path) if line.passed is False] == []
@@ -110,6 +122,7 @@ def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("command", OTHERS, ids=lambda command: f"{COMMANDS[command]}-{command}"[:90])
 def test_command(command: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     words = shlex.split(command)[1:]
+    provide(command, tmp_path)
     if words[0] == "fit":
         words += ["--rounds", "2", *QUICK]
     if words[0] == "compare":
