@@ -43,7 +43,6 @@ def write_hospitals(folder: Path, rows: int = 60, ending: str = ".csv") -> Path:
         elif ending == ".parquet":
             own.to_parquet(path)
         else:
-            np.savez(
-                path, **{column: own[column].to_numpy(str if own[column].dtype == "str" else None) for column in own}
-            )
+            texts = own.select_dtypes(exclude=["number", "bool"]).columns
+            np.savez(path, **{name: own[name].to_numpy(str if name in texts else None) for name in own})
     return folder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +69,12 @@ def _owned(source: Any, client: str) -> dict[str, Any]:
 
 def _folder(folder: Path) -> list[Path]:
     """The tables in it."""
-    if folder.suffix in ENDINGS and not folder.is_dir():
+    if folder.suffix.lower() in ENDINGS and not folder.is_dir():
         read_table(folder)
         raise InputError(f"'{folder}' is one table, expected client= with the column that names the client of a row")
     if not folder.is_dir():
         raise InputError(f"no file or folder '{folder}'; expected a folder of tables, one a client; correct the path")
-    found = [path for path in folder.iterdir() if path.suffix in ENDINGS and not path.name.startswith(".")]
+    found = [path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and not path.name.startswith(".")]
     if not found:
         raise InputError(f"the folder '{folder}' has no file that ends in {', '.join(ENDINGS)}; put one a client there")
     return sorted(found, key=lambda path: _natural(path.stem))
@@ -111,21 +110,19 @@ def read_table(table: Any) -> Any:
             raise InputError(f"the columns make no table ({error}); give columns of one length") from error
     else:
         raise InputError(f"a table is a {type(table).__name__}, expected a DataFrame or the path of a file; convert it")
-    found = found.rename(columns=str)
+    found = found.rename(columns=lambda name: str(name).strip())
     if repeated := sorted({name for name in found.columns if list(found.columns).count(name) > 1}):
         raise InputError(f"the table has the column '{repeated[0]}' twice, expected different names; rename one")
     return found
 
 
 def _file(path: Path) -> Any:
-    if path.suffix not in ENDINGS:
+    if path.suffix.lower() not in ENDINGS:
         raise InputError(f"'{path}' is no table, expected a file that ends in {', '.join(ENDINGS)}; convert it")
     if not path.is_file():
         raise InputError(f"no file '{path}'; expected a table, correct the path")
     frames = pandas()
-    read = {".csv": partial(frames.read_csv, low_memory=False), ".parquet": frames.read_parquet, ".npz": _npz}[
-        path.suffix
-    ]
+    read = {".csv": _csv, ".parquet": frames.read_parquet, ".npz": _npz}[path.suffix.lower()]
     try:
         return read(path)
     except InputError:
@@ -133,6 +130,15 @@ def _file(path: Path) -> Any:
     except (OSError, ValueError, KeyError, EOFError, ImportError) as error:  # those of the parsers are ValueErrors
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"cannot read '{path}' ({reason}); expected a table with a line of column names") from error
+
+
+def _csv(path: Path) -> Any:
+    """Separated by what its first line has most of: commas, semicolons or tabs; then numbers may have a decimal comma."""
+    with path.open(encoding="utf-8-sig") as file:
+        first, *others = [file.readline() for _ in range(20)]
+    separator = max(",;\t", key=first.count)
+    decimal = "," if separator != "," and any(re.search(r"\d,\d", line) for line in others) else "."
+    return pandas().read_csv(path, sep=separator, decimal=decimal, low_memory=False)
 
 
 def _npz(path: Path) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from scool_ppl.data.tables.reading import read_table
 from tests.helpers.refusals import refuses
@@ -19,6 +20,13 @@ def test_an_npz_file_has_columns(tmp_path: Path) -> None:
     found = read_table(tmp_path / "a.npz")
     assert list(found.columns) == ["x 0", "x 1", "y"]
     np.testing.assert_array_equal(found[["x 0", "x 1"]].to_numpy(), x)
+
+
+@pytest.mark.parametrize(("separator", "decimal"), [(",", "."), (";", ","), (";", "."), ("\t", ","), ("\t", ".")])
+def test_the_separator_of_a_csv_file_is_found(separator: str, decimal: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"age": [61, 33], "lactate": [1.58, 2.0], "ward": ["a, b", "c"]})
+    frame.to_csv(tmp_path / "a.CSV", sep=separator, decimal=decimal, index=False, encoding="utf-8-sig")
+    pd.testing.assert_frame_equal(read_table(tmp_path / "a.CSV"), frame)
 
 
 def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
