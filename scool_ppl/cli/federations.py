@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from scool_ppl.base.describe import listed
 from scool_ppl.base.options import accepted
 from scool_ppl.cli.options import DataRoot, Download, NumClients, Seed
 from scool_ppl.data.datasets import DATASETS
@@ -107,8 +108,8 @@ def _prepared(federation: Federation) -> list[str]:
     preparation = federation.preparation
     if preparation is None or not preparation.columns:
         return []
-    labels = f" ({', '.join(preparation.labels)})" if preparation.labels else ""
-    columns = ", ".join(column.name for column in preparation.columns)
+    labels = f" ({listed(preparation.labels)})" if preparation.labels else ""
+    columns = listed((column.name for column in preparation.columns), most=20)
     return [f"{preparation.target.name}{labels} from {columns}"]
 
 

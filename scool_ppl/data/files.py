@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from scool_ppl.base.options import accepted, parse_options
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.tables.learning import Missing, Scale
+from scool_ppl.errors import InputError
 
 TABLES = "tables"
 HIDDEN = ("path", "seed")
@@ -65,6 +67,11 @@ class OwnFile(NamedTuple):
 
     def load(self, seed: int, spec: str) -> Federation:
         """The federation, named by the spec that repeats it."""
+        if lone := [option for option in self.options if "=" not in option]:
+            raise InputError(
+                f"'{lone[0]}' in {spec} is no name=value; expected columns with plus signs between them, features=age+sex, "
+                "and no comma inside a value"
+            )
         options = parse_options(f"option of {spec.partition(':')[0]}", self.options, self.read, HIDDEN)
         return replace(self.read(self.path, seed, **options), spec=spec)
 
@@ -82,3 +89,10 @@ def find_own(spec: str) -> OwnFile | None:
     if kind != TABLES and not path.endswith(".npz"):
         return None
     return OwnFile(read, path, tuple(filter(None, options.split(","))))
+
+
+def refuse_bare_tables(spec: str) -> None:
+    """A table or a folder that is named alone is refused with the spec that reads it."""
+    path = re.split(r":(?=\w+=[^/]*$)", spec)[0]
+    if path.lower().endswith((".csv", ".parquet")) or (path and Path(path).is_dir()):
+        raise InputError(f"'{path}' may be tables; write {TABLES}:{path}:target=COLUMN, see `scool federations`")

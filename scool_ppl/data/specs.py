@@ -15,7 +15,7 @@ from scool_ppl.base.randomness import generator
 from scool_ppl.data.checks import warn_of_range
 from scool_ppl.data.datasets import DATASETS, find_reader, load_dataset
 from scool_ppl.data.federation import Federation
-from scool_ppl.data.files import find_own
+from scool_ppl.data.files import find_own, refuse_bare_tables
 from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS, Arrays
 from scool_ppl.data.recipes import RECIPES
@@ -58,7 +58,11 @@ def load_federation(
                 f"{spec} has {federation.num_clients} clients, not {clients}; leave the number out, or use select"
             )
         return federation
-    parsed = parse(spec)
+    try:
+        parsed = parse(spec)
+    except InputError:
+        refuse_bare_tables(spec)
+        raise
     random = generator(seed, "federation")
     if parsed.recipe in GENERATED:
         generate = GENERATED[parsed.recipe]

@@ -97,6 +97,10 @@ def test_wrong_specs_are_one_line(tmp_path: Path) -> None:
         (f"tables:{folder}:target=died,client=sex", "client='sex' was given for the folder"),
         (f"tables:{folder}/hospital 1.csv:target=died", "is one table, expected client= with the column"),
         (f"tables:{folder}s:target=died", "no file or folder"),
+        (f"tables:{folder}:target=died,features=age,sex", "'sex' in tables:"),
+        (f"{folder}/", "may be tables; write tables:"),
+        (f"{folder}/:target=died", "may be tables; write tables:"),
+        ("all.csv:target=died", "'all.csv' may be tables; write tables:all.csv:target=COLUMN"),
         ("tables:", "no target was named"),
         (f"{folder}/my.npz:tsk=regression", "unknown option of"),
     ]

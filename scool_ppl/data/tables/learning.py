@@ -21,6 +21,9 @@ Array = np.ndarray[Any, Any]
 MOST_VALUES = 100
 """Texts that one column of categories may have: more are names or free text, of which nothing general is learned."""
 
+MANY_NUMBERS = 20
+"""Whole numbers beyond so many are hardly meant as classes."""
+
 
 @dataclass(frozen=True)
 class Stacked:
@@ -145,6 +148,10 @@ def _labels(rows: Stacked, target: str) -> Category:
         raise InputError(f"the target '{target}' has values {found}, expected classes; for numbers say task=regression")
     if len(values) < 2:
         raise InputError(f"the target '{target}' is {values[0]} in all rows, expected at least two classes; add rows")
+    if len(values) > MANY_NUMBERS and not any(_number_first(value)[0] for value in values):
+        warnings.warn(
+            f"the target '{target}' has {len(values)} numbers as classes; for numbers say task=regression", stacklevel=2
+        )
     return Category(target, tuple(values))
 
 

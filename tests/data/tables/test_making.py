@@ -125,6 +125,13 @@ def test_labels_of_any_kind_are_remembered() -> None:
     assert torch.equal(relabelled({"yes": 10, "no": 9}).targets, made().targets)
 
 
+def test_whole_numbers_that_are_hardly_classes_are_warned_of() -> None:
+    with pytest.warns(
+        UserWarning, match=r"the target 'age' has \d\d numbers as classes; for numbers say task=regression"
+    ):
+        made(target="age")
+
+
 def test_regression_is_standardised_and_predictions_have_the_unit_of_the_table() -> None:
     tables = {name: table.drop(columns="died") for name, table in hospitals().items()}
     federation = made(tables, "days", task="regression:sigma=0.5", seed=2)
