@@ -20,13 +20,17 @@ Channels = tuple[float, ...]
 
 
 class Arrays(NamedTuple):
-    """A dataset in memory: float32 inputs, vectors (N, D) or images (N, C, H, W), and long targets (N,)."""
+    """A dataset in memory: float32 inputs, vectors (N, D) or images (N, C, H, W), and long targets (N,).
+
+    class_names: what the classes are called, () where nobody says so.
+    """
 
     inputs_train: Tensor
     targets_train: Tensor
     inputs_test: Tensor
     targets_test: Tensor
     num_classes: int
+    class_names: tuple[str, ...] = ()
 
 
 def labelled(path: str) -> Arrays:
@@ -143,12 +147,12 @@ def imagefolder(path: str, *, size: int = 64) -> Arrays:
     parts = [root / "train", root / "test"]
     if not all(part.is_dir() for part in parts):
         images, targets, classes = _folder(root, size)
-        return standardised(hold_out(images, targets, len(classes), path))
+        return standardised(hold_out(images, targets, len(classes), path)._replace(class_names=tuple(classes)))
     (train, targets, classes), (test, targets_test, found) = (_folder(part, size) for part in parts)
     if strange := sorted(set(found) - set(classes)):
         raise InputError(f"{path} has class '{strange[0]}' in test but not in train, expected the same; rename it")
     number = torch.tensor([classes.index(name) for name in found])
-    return standardised(Arrays(train, targets, test, number[targets_test], len(classes)))
+    return standardised(Arrays(train, targets, test, number[targets_test], len(classes), tuple(classes)))
 
 
 def _folder(root: Path, size: int) -> tuple[Tensor, Tensor, list[str]]:

@@ -121,6 +121,11 @@ def test_an_image_folder_is_resized_and_split(tmp_path: Path) -> None:
     federation = load_federation(f"iid:imagefolder:{tmp_path}/pets:clients=2,size=6")
     assert federation.inputs.shape[1:] == (3, 6, 6)
     assert federation.spec == f"iid:imagefolder:{tmp_path}/pets:clients=2,size=6"
+    assert federation.class_names == ("cat", "dog")
+    assert (
+        load_federation(f"permuted:imagefolder:{tmp_path}/pets:clients=2,groups=1,flip=2,train=4,size=6").class_names
+        == ()
+    )
 
 
 def test_train_and_test_folders_share_the_names_of_classes(tmp_path: Path) -> None:

@@ -127,7 +127,9 @@ def _file(path: Path) -> Any:
         return read(path)
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, EOFError, ImportError) as error:  # those of the parsers are ValueErrors
+    except ImportError as error:
+        raise InputError(f"cannot read '{path}' without pyarrow; pip install 'scool_ppl[tables]'") from error
+    except (OSError, ValueError, KeyError, EOFError) as error:  # those of the parsers are ValueErrors
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"cannot read '{path}' ({reason}); expected a table with a line of column names") from error
 

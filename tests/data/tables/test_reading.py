@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 
 from scool_ppl.data.tables.reading import read_table
+from tests.helpers.hospitals import write_hospitals
 from tests.helpers.refusals import refuses
 
 
@@ -45,3 +47,12 @@ def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     ]
     for call, words in cases:
         refuses(call, words)
+
+
+def test_a_missing_extra_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_hospitals(tmp_path, ending=".parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    refuses(lambda: read_table(tmp_path / "hospital 1.parquet"), "without pyarrow; pip install 'scool_ppl[tables]'")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    refuses(lambda: read_table(tmp_path / "hospital 1.parquet"), "tables need pandas, which cannot be imported (")
+    refuses(lambda: read_table(tmp_path / "hospital 1.parquet"), "; pip install 'scool_ppl[tables]'")
