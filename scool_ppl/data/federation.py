@@ -227,7 +227,7 @@ class Federation:
         validation: float = 0.2,
         test: float = 0.2,
         seed: int = 0,
-        task: Task | str = "classification",
+        task: Task | str | None = None,
         missing: Literal["error", "mean"] = "error",
         scale: Literal["pooled", "client", "none"] = "pooled",
         truth: ArrayLike | None = None,
@@ -239,7 +239,7 @@ class Federation:
         source: a mapping name -> table, a list of paths or a folder (a file's stem is its client's name), where a table is
         a DataFrame or the path of a csv, parquet or npz file; or one table whose column `client` says whose a row is.
         split: a column of train, validation and test; without it, seeded fractions of every client's rows. groups: a column
-        with one value a client, a mapping, or a list. task: "classification" (labels of any kind), "regression", or a Task.
+        with one value a client, a mapping, or a list. task: "classification" of labels of any kind, the default, "regression", or a Task.
 
         Numbers become (x - mean) / std, of the training rows only; texts become an input for each category, those of all
         clients' rows. scale: whose mean and std. "pooled" is of all clients, who thereby reveal the sum over clients of
@@ -248,7 +248,8 @@ class Federation:
         are is revealed in any case. missing: "mean" puts the training mean (of a category, the shares of its values) where
         a value is missing, pooled or of the client as `scale` says.
 
-        preparation: that of another federation, for newcomers; target, features, scale and missing are then its own.
+        preparation: that of another federation, for newcomers; target, features, task, scale and missing are then its own,
+        but for the scales of clients where each has one.
         """
         from scool_ppl.data.tables.making import made
 

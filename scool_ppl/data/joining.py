@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from scool_ppl.data.preparation import Preparation
 from scool_ppl.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,11 +22,6 @@ def joined(first: Federation, second: Federation) -> Federation:
     """The clients of the first, then those of the second; two that share their tensors go on sharing them."""
     if first.kind != second.kind:
         raise InputError(f"newcomers' data are {second.kind}, expected {first.kind}; convert them")
-    if first.preparation != second.preparation:
-        raise InputError(
-            "newcomers' tables were prepared otherwise than the clients', expected the same columns, scale and labels; "
-            "read them with Federation.from_tables(..., preparation=federation.preparation)"
-        )
     common = first.inputs is second.inputs and first.targets is second.targets
     shift = 0 if common else len(first.inputs)
     groups = None if first.groups is None or second.groups is None else first.groups + second.groups
@@ -41,6 +37,20 @@ def joined(first: Federation, second: Federation) -> Federation:
         groups=groups,
         truth=None,
         spec="",
+        preparation=_preparation(first.preparation, second.preparation),
+    )
+
+
+def _preparation(first: Preparation | None, second: Preparation | None) -> Preparation | None:
+    if first is None or second is None:
+        both = first or second
+        if both is None or not both.columns:
+            return both
+    elif (joined := first.joined(second)) is not None:
+        return joined
+    raise InputError(
+        "newcomers' rows were prepared otherwise than the clients', expected the same columns, scale and labels; read them "
+        "with Federation.from_tables(..., preparation=federation.preparation)"
     )
 
 

@@ -112,6 +112,17 @@ class Preparation:
         place = self._place(client)
         return predicted * _at(self.target.std, place) + _at(self.target.mean, place)
 
+    def joined(self, other: Preparation) -> Preparation | None:
+        """For the clients of both; None where they would make other inputs or labels of the same row."""
+        if self == other:
+            return self
+        pairs = list(zip((*self.columns, self.target), (*other.columns, other.target), strict=False))
+        both = [_both(one, two) for one, two in pairs]
+        if not (self.clients and other.clients) or len(self.columns) != len(other.columns) or None in both:
+            return None
+        *columns, target = (column for column in both if column is not None)
+        return Preparation(tuple(columns), target, self.clients + other.clients)
+
     def to_json(self) -> str:
         """As text."""
         return json.dumps(encode(self, {}, "preparation"))
@@ -138,6 +149,17 @@ class Preparation:
         if client not in self.clients:
             raise unknown("client", client, self.clients)
         return self.clients.index(client)
+
+
+def _both(one: Column, two: Column) -> Column | None:
+    """A column with the scales of the clients of both."""
+    if one.name != two.name or bool(one.fill) != bool(two.fill):
+        return None
+    if isinstance(one, Numeric) and isinstance(two, Numeric):
+        return Numeric(one.name, one.mean + two.mean, one.std + two.std, one.fill + two.fill)
+    if isinstance(one, Category) and isinstance(two, Category) and one.values == two.values:
+        return Category(one.name, one.values, one.fill + two.fill)
+    return None
 
 
 def _at(values: tuple[float, ...], place: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -66,6 +66,19 @@ def learn(rows: Stacked, target: str, features: Sequence[str], classification: b
     return Preparation(columns, _labels(rows, target) if classification else _quantity(rows, target), own)
 
 
+def learn_anew(rows: Stacked, preparation: Preparation) -> Preparation:
+    """The same columns, categories and labels, with the scales of these clients in place of those of others."""
+    own: list[Column] = []
+    for column in (*preparation.columns, preparation.target):
+        filled = replace(rows, missing="mean" if column.fill else "error")
+        _refuse_missing(rows.tables, [] if column.fill else [column.name])
+        if isinstance(column, Numeric):
+            own.append(_scaled(filled, column.name, *_moments(rows, rows.numbers(column.name), column.name)))
+        else:
+            own.append(_filled(filled, column.name, column.values, _codes(rows.texts(column.name), column.values)))
+    return Preparation(tuple(own[:-1]), own[-1], tuple(rows.tables))
+
+
 def _kind(tables: Mapping[str, Any], name: str) -> str:
     """Of all clients the same, but where a client has no value at all."""
     kinds = {client: kind_of(table[name], f"column '{name}' of {client}") for client, table in tables.items()}
@@ -87,8 +100,11 @@ def _column(rows: Stacked, name: str, kind: str) -> Column | None:
 
 def _numeric(rows: Stacked, name: str) -> Numeric | None:
     mean, std = _moments(rows, rows.numbers(name), name)
-    if not std.any():
-        return None
+    return _scaled(rows, name, mean, std) if std.any() else None
+
+
+def _scaled(rows: Stacked, name: str, mean: Array, std: Array) -> Numeric:
+    """Where all values are the same, they become 0."""
     fill = tuple(mean.tolist()) if rows.missing == "mean" else ()
     if rows.scale == "none":
         return Numeric(name, fill=fill)
@@ -125,12 +141,20 @@ def _category(rows: Stacked, name: str) -> Category | None:
             f"column '{name}' has {len(values)} different texts, e.g. '{values[0]}', expected at most {MOST_VALUES} "
             "categories; leave it out with features=, or group them"
         )
-    codes = pandas().Categorical(found, categories=values).codes.astype(np.int64)
-    known = rows.train & (codes >= 0)
-    if len(np.unique(codes[known])) < 2:
-        return None
+    codes = _codes(found, values)
+    return _filled(rows, name, values, codes) if len(np.unique(codes[rows.train & (codes >= 0)])) > 1 else None
+
+
+def _codes(found: Array, values: Sequence[str]) -> Array:
+    """(N,) places among the values, -1 where there is none."""
+    codes: Array = pandas().Categorical(found, categories=[*values]).codes.astype(np.int64)
+    return codes
+
+
+def _filled(rows: Stacked, name: str, values: Sequence[str], codes: Array) -> Category:
     if rows.missing == "error":
         return Category(name, tuple(values))
+    known = rows.train & (codes >= 0)
     owner, groups = rows.groups
     count = _counted(rows, owner[known], name)
     both = np.bincount(owner[known] * len(values) + codes[known], minlength=groups * len(values))
@@ -160,9 +184,7 @@ def _quantity(rows: Stacked, target: str) -> Numeric:
     mean, std = _moments(rows, rows.numbers(target, "the target"), target)
     if not std.any():
         raise InputError(f"the target '{target}' is the same in all training rows, expected one that varies; add rows")
-    if rows.scale == "none":
-        return Numeric(target)
-    return Numeric(target, tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist()))
+    return replace(_scaled(rows, target, mean, std), fill=())
 
 
 def _number_first(text: str) -> tuple[bool, float, str]:

@@ -13,10 +13,10 @@ from scool_ppl.base.arrays import ArrayLike
 from scool_ppl.base.describe import listed
 from scool_ppl.data.checks import warn_of_clients
 from scool_ppl.data.federation import Federation
-from scool_ppl.data.preparation import Preparation
+from scool_ppl.data.preparation import Numeric, Preparation
 from scool_ppl.data.reading import SPLITS, fractions
 from scool_ppl.data.tables.columns import texts
-from scool_ppl.data.tables.learning import Array, Missing, Scale, Stacked, check_columns, learn
+from scool_ppl.data.tables.learning import Array, Missing, Scale, Stacked, check_columns, learn, learn_anew
 from scool_ppl.data.tables.reading import read_tables
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.tasks.base import Task
@@ -37,7 +37,7 @@ def made(
     validation: float,
     test: float,
     seed: int,
-    task: Task | str,
+    task: Task | str | None,
     missing: Missing,
     scale: Scale,
     truth: ArrayLike | None,
@@ -52,6 +52,9 @@ def made(
         check_names("features", features)
     if preparation is not None:
         target, features = preparation.target.name, [column.name for column in preparation.columns]
+    if task is None:
+        numbers = preparation is not None and isinstance(preparation.target, Numeric)
+        task = Regression.name if numbers else Classification.name
     if target is None:
         raise InputError("no target was named, expected the column that is to be predicted; say target=")
     tables = read_tables(source, client)
@@ -63,6 +66,8 @@ def made(
     if preparation is None:
         rows = Stacked(tables, owner, codes == 0, scale, missing)
         preparation = learn(rows, target, chosen, _classification(task))
+    elif preparation.clients and not {*tables} <= {*preparation.clients}:
+        preparation = learn_anew(Stacked(tables, owner, codes == 0, "client", "error"), preparation)
     labels = len(preparation.labels)
     federation = Federation.from_arrays(
         torch.cat([preparation.transform(table, name) for name, table in tables.items()]),

@@ -183,6 +183,26 @@ def test_newcomers_are_prepared_as_the_others_were() -> None:
     assert isinstance(Preparation.from_json(federation.preparation.to_json()).columns[0], Numeric)
 
 
+@pytest.mark.parametrize("target", ["died", "days"])
+def test_newcomers_have_a_scale_of_their_own_where_everybody_has(target: str) -> None:
+    tables = {name: table.drop(columns="days" if target == "died" else "died") for name, table in hospitals().items()}
+    for table in tables.values():
+        table.loc[3:4, "age"], table.loc[5, "ward"] = np.nan, None
+    task = "classification" if target == "died" else "regression"
+    options: dict[str, Any] = {"scale": "client", "missing": "mean", "task": task}
+    whole = made(tables, target, **options)
+    first = made(dict(list(tables.items())[:4]), target, **options)
+    later = dict(list(tables.items())[4:])
+    newcomers = Federation.from_tables(later, preparation=first.preparation)
+    assert first.preparation is not None
+    both = first.join(newcomers)
+    assert both.preparation == whole.preparation
+    assert torch.equal(both.inputs, whole.inputs)
+    assert torch.equal(both.targets, whole.targets)
+    again = Federation.from_tables({NAMES[1]: tables[NAMES[1]]}, preparation=first.preparation)
+    assert again.preparation == first.preparation, "of a client that is known"
+
+
 def test_columns_that_say_nothing_are_named_and_left_out() -> None:
     with pytest.warns(UserWarning, match="constant in all training rows and left out: country, empty;"):
         federation = made(
