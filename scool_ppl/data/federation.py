@@ -232,21 +232,21 @@ class Federation:
         scale: Literal["pooled", "client", "none"] = "pooled",
         truth: ArrayLike | None = None,
         preparation: Preparation | None = None,
-        spec: str = "",
     ) -> Federation:
         """Clients with a table each; `target` is the column to predict, `features` the inputs, by default all others.
 
         source: a mapping name -> table, a list of paths or a folder (a file's stem is its client's name), where a table is
         a DataFrame or the path of a csv, parquet or npz file; or one table whose column `client` says whose a row is.
         split: a column of train, validation and test; without it, seeded fractions of every client's rows. groups: a column
-        with one value a client, a mapping, or a list. task: "classification" of labels of any kind, the default, "regression", or a Task.
+        with one value a client, a mapping, or a list. task: "classification" of labels of any kind, which is the default,
+        "regression", or a Task.
 
         Numbers become (x - mean) / std, of the training rows only; texts become an input for each category, those of all
         clients' rows. scale: whose mean and std. "pooled" is of all clients, who thereby reveal the sum over clients of
         each column's values and squares, and so of the target in regression; "client" is each client's own, which reveals
         nothing, and hides what distinguishes clients; "none" leaves numbers as they are. Which categories and labels there
         are is revealed in any case. missing: "mean" puts the training mean (of a category, the shares of its values) where
-        a value is missing, pooled or of the client as `scale` says.
+        a value is missing: that of the client with scale="client", else that of all clients.
 
         preparation: that of another federation, for newcomers; target, features, task, scale and missing are then its own,
         but for the scales of clients where each has one.
@@ -268,7 +268,6 @@ class Federation:
             scale=scale,
             truth=truth,
             preparation=preparation,
-            spec=spec,
         )
 
     @classmethod

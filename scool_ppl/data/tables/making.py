@@ -42,7 +42,6 @@ def made(
     scale: Scale,
     truth: ArrayLike | None,
     preparation: Preparation | None,
-    spec: str,
 ) -> Federation:
     """See `Federation.from_tables`."""
     for what, value, known in (("missing", missing, get_args(Missing)), ("scale", scale, get_args(Scale))):
@@ -79,7 +78,6 @@ def made(
         truth=truth,
         task=Classification(labels) if labels and isinstance(task, str) else task,
         preparation=preparation,
-        spec=spec,
     )
     warn_of_clients(federation)
     return federation
