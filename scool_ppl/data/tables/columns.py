@@ -36,6 +36,8 @@ def kind_of(series: Any, who: str) -> str:
 
     who: the column and its client, for errors. True and false are the numbers 1 and 0.
     """
+    if getattr(series.dtype, "kind", "O") in "iufb":
+        return NUMBER if series.notna().any() else EMPTY
     found = pandas().api.types.infer_dtype(series, skipna=True)
     if found not in _KINDS:
         remedy = "make it numbers (e.g. days since a day)" if "date" in found else "make it numbers or texts"

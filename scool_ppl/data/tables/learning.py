@@ -228,24 +228,18 @@ def check_columns(tables: Mapping[str, Any], needed: Mapping[str, str], features
     chosen = (
         [name for name in columns if name not in {*needed.values(), *nameless}] if features is None else [*features]
     )
-    for name in chosen:
-        if name not in columns:
-            raise unknown("feature", name, columns)
-        if name in needed.values():
-            raise InputError(
-                f"'{name}' is a feature and the {next(u for u, n in needed.items() if n == name)}; drop one"
-            )
+    known = set(columns)
+    if absent := [name for name in chosen if name not in known]:
+        raise unknown("feature", absent[0], columns)
+    if twice := [(use, name) for use, name in needed.items() if name in chosen]:
+        raise InputError(f"'{twice[0][1]}' is a feature and the {twice[0][0]}, expected one of both; drop one")
     if not chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"features are {chosen}, expected at least one column and each once; correct features=")
     expected = {*chosen, *needed.values()}
     for client in others:
         found = set(tables[client].columns)
         lacking = sorted(expected - found)
-        extra = (
-            sorted(name for name in found - set(columns) if not name.startswith("Unnamed: "))
-            if features is None
-            else []
-        )
+        extra = sorted(name for name in found - known if not name.startswith("Unnamed: ")) if features is None else []
         if lacking or extra:
             told = [f"lacks {listed(lacking)}"] * bool(lacking) + [f"has also {listed(extra)}"] * bool(extra)
             raise InputError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from scool_ppl.data.tables.columns import as_text, pandas
+from scool_ppl.data.tables.columns import pandas, texts
 from scool_ppl.errors import InputError, unknown
 
 ENDINGS = (".csv", ".parquet", ".npz")
@@ -43,7 +43,8 @@ def read_tables(source: Any, client: str | None = None) -> dict[str, Any]:
         try:
             tables[name] = read_table(table)
         except InputError as error:
-            raise InputError(str(error) if name in str(error) else f"{name}: {error}") from error
+            named_already = isinstance(table, str | os.PathLike)
+            raise InputError(str(error) if named_already else f"{name}: {error}") from error
         if len(tables[name]) == 0:
             raise InputError(f"the table of {name} has no rows, expected at least one; leave the client out")
     return tables
@@ -63,7 +64,7 @@ def _owned(source: Any, client: str) -> dict[str, Any]:
         raise InputError(
             f"the client column '{client}' is empty in {count} of {len(frame)} rows; expected a name in each"
         )
-    found = {as_text(name): rows.drop(columns=client) for name, rows in frame.groupby(client, observed=True)}
+    found = dict(iter(frame.drop(columns=client).groupby(texts(frame[client]))))
     return {name: found[name] for name in sorted(found, key=_natural)}
 
 
@@ -111,8 +112,9 @@ def read_table(table: Any) -> Any:
     else:
         raise InputError(f"a table is a {type(table).__name__}, expected a DataFrame or the path of a file; convert it")
     found = found.rename(columns=lambda name: str(name).strip())
-    if repeated := sorted({name for name in found.columns if list(found.columns).count(name) > 1}):
-        raise InputError(f"the table has the column '{repeated[0]}' twice, expected different names; rename one")
+    if found.columns.has_duplicates:
+        repeated = found.columns[found.columns.duplicated()][0]
+        raise InputError(f"the table has the column '{repeated}' twice, expected different names; rename one")
     return found
 
 

@@ -91,6 +91,8 @@ def test_labels_are_in_the_order_of_numbers_or_of_the_alphabet() -> None:
 
     assert labels([10, 9, 1]) == ("1", "9", "10")
     assert labels(["b", "c", "a"]) == ("a", "b", "c")
+    tables = {name: table.assign(y=pd.Categorical(table["sex"])) for name, table in TABLES.items()}
+    assert learn(stacked("pooled", tables), "y", ["age"], classification=True).labels == ("f", "m")
     assert labels(["<5", "10", "9"]) == ("9", "10", "<5")
     with pytest.raises(
         InputError, match=r"the target 'y' has values such as 0\.5, expected classes; for numbers say task="

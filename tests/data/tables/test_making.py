@@ -257,7 +257,7 @@ REFUSED: list[Case] = [
     ),
     (lambda: made(target="dead"), "unknown target column 'dead'; known: age, died"),
     (lambda: made(features=["age", "size"]), "unknown feature 'size'"),
-    (lambda: made(features=["age", "died"]), "'died' is a feature and the target; drop one"),
+    (lambda: made(features=["age", "died"]), "'died' is a feature and the target, expected one of both; drop one"),
     (lambda: made(features="age"), "features is the text 'age', expected a list of names"),
     (lambda: made(features=[]), "features are [], expected at least one column"),
     (lambda: Federation.from_tables(TABLES), "no target was named, expected the column that is to be predicted"),

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scool_ppl.data.tables.reading import read_table
+from scool_ppl.data.tables.reading import read_table, read_tables
 from tests.helpers.hospitals import write_hospitals
 from tests.helpers.refusals import refuses
 
@@ -29,6 +29,18 @@ def test_the_separator_of_a_csv_file_is_found(separator: str, decimal: str, tmp_
     frame = pd.DataFrame({"age": [61, 33], "lactate": [1.58, 2.0], "ward": ["a, b", "c"]})
     frame.to_csv(tmp_path / "a.CSV", sep=separator, decimal=decimal, index=False, encoding="utf-8-sig")
     pd.testing.assert_frame_equal(read_table(tmp_path / "a.CSV"), frame)
+
+
+def test_the_rows_of_one_table_are_their_owners() -> None:
+    """Spaces around a name make no other client; numbers are names, too."""
+    frame = pd.DataFrame({"who": ["b 10", "b 2", "b 10 ", "a"], "x": [1, 2, 3, 4]})
+    found = read_tables(frame, "who")
+    assert {name: table["x"].tolist() for name, table in found.items()} == {"a": [4], "b 2": [2], "b 10": [1, 3]}
+    assert [*read_tables(frame.assign(who=[10, 9, 9, 1]), "who")] == ["1", "9", "10"]
+    assert [*read_tables(frame.assign(who=pd.Categorical([10, 9, 9, 1])), "who")] == ["1", "9", "10"]
+    refuses(
+        lambda: read_tables(frame.assign(who=["a", None, "b", "c"]), "who"), "'who' is empty in 1 of 4 rows; expected"
+    )
 
 
 def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
