@@ -36,7 +36,7 @@ def kind_of(series: Any, who: str) -> str:
 
     who: the column and its client, for errors. True and false are the numbers 1 and 0.
     """
-    if getattr(series.dtype, "kind", "O") in "iufb":
+    if _plain(series):
         return NUMBER if series.notna().any() else EMPTY
     found = pandas().api.types.infer_dtype(series, skipna=True)
     if found not in _KINDS:
@@ -52,14 +52,20 @@ def kind_of(series: Any, who: str) -> str:
 
 def numbers(series: Any, who: str) -> np.ndarray[Any, Any]:
     """(N,) float64, nan where a value is missing."""
-    if (kind := kind_of(series, who)) == CATEGORY:
+    if not _plain(series) and kind_of(series, who) == CATEGORY:
         example = series.dropna().iloc[0]
-        raise InputError(f"{who} holds {kind} such as '{example}', expected numbers; convert the column")
-    found: np.ndarray[Any, Any] = pandas().to_numeric(series).to_numpy(dtype=np.float64, na_value=np.nan)
+        raise InputError(f"{who} holds {CATEGORY} such as '{example}', expected numbers; convert the column")
+    numeric = series if _plain(series) else pandas().to_numeric(series)
+    found: np.ndarray[Any, Any] = numeric.to_numpy(dtype=np.float64, na_value=np.nan)
     if np.isinf(found).any():
         count = int(np.isinf(found).sum())
         raise InputError(f"{who} holds {count} infinite values, expected finite numbers; correct or remove them")
     return found
+
+
+def _plain(series: Any) -> bool:
+    """Numbers of numpy: nothing has to be looked at to know so."""
+    return isinstance(series.dtype, np.dtype) and series.dtype.kind in "iufb"
 
 
 def texts(series: Any) -> np.ndarray[Any, Any]:
