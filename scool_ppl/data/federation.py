@@ -221,6 +221,7 @@ class Federation:
         target: str | None = None,
         *,
         features: Sequence[str] | None = None,
+        without: Sequence[str] = (),
         client: str | None = None,
         split: str | None = None,
         groups: ArrayLike | Mapping[str, int] | str | None = None,
@@ -233,7 +234,8 @@ class Federation:
         truth: ArrayLike | None = None,
         preparation: Preparation | None = None,
     ) -> Federation:
-        """Clients with a table each; `target` is the column to predict, `features` the inputs, by default all others.
+        """Clients with a table each; `target` is the column to predict, `features` the inputs, by default all others
+        but `without`.
 
         source: a mapping name -> table, a list of paths or a folder (a file's stem is its client's name), where a table is
         a DataFrame or the path of a csv, parquet or npz file; or one table whose column `client` says whose a row is.
@@ -257,6 +259,7 @@ class Federation:
             source,
             target=target,
             features=features,
+            without=without,
             client=client,
             split=split,
             groups=groups,

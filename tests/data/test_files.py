@@ -55,6 +55,10 @@ def test_tables_by_name_are_those_of_from_tables(folder: str, tmp_path: Path) ->
     assert federation.fingerprint == expected.fingerprint
     assert same_lists(federation, expected)
     assert load_federation(spec, clients=6, seed=4).names == NAMES
+    fewer = spec.replace("features=age+lactate+sex", "without=ward+smoker+platelets")
+    assert sorted(load_federation(fewer, seed=4).preparation.feature_names) == sorted(
+        expected.preparation.feature_names
+    )  # type: ignore[union-attr]
 
 
 def test_one_table_with_a_column_of_clients_groups_and_splits(tmp_path: Path) -> None:

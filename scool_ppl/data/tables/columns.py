@@ -41,7 +41,9 @@ def kind_of(series: Any, who: str) -> str:
     found = pandas().api.types.infer_dtype(series, skipna=True)
     if found not in _KINDS:
         remedy = "make it numbers (e.g. days since a day)" if "date" in found else "make it numbers or texts"
-        raise InputError(f"{who} holds {found} values, expected numbers or categories; {remedy}, or leave it out")
+        raise InputError(
+            f"{who} holds {found} values, expected numbers or categories; {remedy}, or leave it out (without=)"
+        )
     present = series.dropna()
     if _KINDS[found] == EMPTY or present.empty:
         return EMPTY
@@ -97,5 +99,5 @@ def _refuse_text(present: Any, who: str) -> None:
         example = present[as_dates].iloc[0]
         raise InputError(
             f"{who} holds dates, e.g. '{example}', expected numbers or categories; make them numbers (e.g. days), "
-            "or leave it out"
+            "or leave it out with without="
         )

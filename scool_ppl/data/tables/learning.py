@@ -12,7 +12,7 @@ import numpy as np
 from scool_ppl.base.describe import listed
 from scool_ppl.data.preparation import Category, Column, Numeric, Preparation
 from scool_ppl.data.tables.columns import CATEGORY, EMPTY, NUMBER, kind_of, numbers, pandas, texts
-from scool_ppl.errors import InputError, unknown
+from scool_ppl.errors import InputError
 
 Scale = Literal["pooled", "client", "none"]
 Missing = Literal["error", "mean"]
@@ -59,7 +59,7 @@ def learn(rows: Stacked, target: str, features: Sequence[str], classification: b
         if not columns:
             raise InputError("every column is constant in the training rows, expected one that varies; add columns")
         warnings.warn(
-            f"constant in all training rows and left out: {listed(constant)}; name the others with features= to say so",
+            f"constant in all training rows and left out: {listed(constant)}; without= says so beforehand",
             stacklevel=2,
         )
     own = tuple(rows.tables) if rows.scale == "client" else ()
@@ -86,7 +86,7 @@ def _kind(tables: Mapping[str, Any], name: str) -> str:
     if len(whose) > 1:
         raise InputError(
             f"column '{name}' holds numbers in {whose[NUMBER]} and texts in {whose[CATEGORY]}, expected one kind; convert, "
-            "or leave it out with features="
+            "or leave it out with without="
         )
     return next(iter(whose), EMPTY)
 
@@ -128,7 +128,7 @@ def _counted(rows: Stacked, owner: Array, name: str) -> Array:
         who = list(rows.tables)[int(count.argmin())] if rows.scale == "client" else "any client"
         raise InputError(
             f"column '{name}' has no value in the training rows of {who}, expected at least one; leave the column out with "
-            "features=" + (", or choose scale=pooled" if rows.scale == "client" else "")
+            "without=" + (", or choose scale=pooled" if rows.scale == "client" else "")
         )
     return count
 
@@ -139,7 +139,7 @@ def _category(rows: Stacked, name: str) -> Category | None:
     if len(values) > MOST_VALUES:
         raise InputError(
             f"column '{name}' has {len(values)} different texts, e.g. '{values[0]}', expected at most {MOST_VALUES} "
-            "categories; leave it out with features=, or group them"
+            "categories; leave it out with without=, or group them"
         )
     codes = _codes(found, values)
     return _filled(rows, name, values, codes) if len(np.unique(codes[rows.train & (codes >= 0)])) > 1 else None
@@ -210,40 +210,3 @@ def _refuse_missing(tables: Mapping[str, Any], names: Sequence[str]) -> None:
     if found:
         remedy = "leave these rows out" if len(names) == 1 else "fill them in, leave rows out, or say missing=mean"
         raise InputError(f"values are missing, {listed(found, '; ')}; expected none; {remedy}")
-
-
-def check_columns(tables: Mapping[str, Any], needed: Mapping[str, str], features: Sequence[str] | None) -> list[str]:
-    """The features, by default all other columns of the first table, which every table must have.
-
-    needed: what a column is for -> its name.
-    """
-    first, *others = tables
-    columns = list(tables[first].columns)
-    for use, name in needed.items():
-        if name not in columns:
-            raise unknown(f"{use} column", name, columns)
-    nameless = [name for name in columns if name.startswith("Unnamed: ")] if features is None else []
-    if nameless:
-        warnings.warn(f"columns without a name are left out: {listed(nameless)}", stacklevel=2)
-    chosen = (
-        [name for name in columns if name not in {*needed.values(), *nameless}] if features is None else [*features]
-    )
-    known = set(columns)
-    if absent := [name for name in chosen if name not in known]:
-        raise unknown("feature", absent[0], columns)
-    if twice := [(use, name) for use, name in needed.items() if name in chosen]:
-        raise InputError(f"'{twice[0][1]}' is a feature and the {twice[0][0]}, expected one of both; drop one")
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise InputError(f"features are {chosen}, expected at least one column and each once; correct features=")
-    expected = {*chosen, *needed.values()}
-    for client in others:
-        found = set(tables[client].columns)
-        lacking = sorted(expected - found)
-        extra = sorted(name for name in found - known if not name.startswith("Unnamed: ")) if features is None else []
-        if lacking or extra:
-            told = [f"lacks {listed(lacking)}"] * bool(lacking) + [f"has also {listed(extra)}"] * bool(extra)
-            raise InputError(
-                f"the table of {client} {' and '.join(told)}, expected the columns of {first}; rename them, or name those "
-                "that all have with features="
-            )
-    return chosen

@@ -16,7 +16,8 @@ from scool_ppl.data.federation import Federation
 from scool_ppl.data.preparation import Numeric, Preparation
 from scool_ppl.data.reading import SPLITS, fractions
 from scool_ppl.data.tables.columns import texts
-from scool_ppl.data.tables.learning import Array, Missing, Scale, Stacked, check_columns, learn, learn_anew
+from scool_ppl.data.tables.features import chosen_features
+from scool_ppl.data.tables.learning import Array, Missing, Scale, Stacked, learn, learn_anew
 from scool_ppl.data.tables.reading import read_tables
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.tasks.base import Task
@@ -31,6 +32,7 @@ def made(
     *,
     target: str | None,
     features: Sequence[str] | None,
+    without: Sequence[str],
     client: str | None,
     split: str | None,
     groups: ArrayLike | Mapping[str, int] | str | None,
@@ -47,10 +49,10 @@ def made(
     for what, value, known in (("missing", missing, get_args(Missing)), ("scale", scale, get_args(Scale))):
         if value not in known:
             raise unknown(f"{what} value", str(value), known)
-    if features is not None:
-        check_names("features", features)
+    check_names("features", features or [])
+    check_names("without", without)
     if preparation is not None:
-        target, features = preparation.target.name, [column.name for column in preparation.columns]
+        target, features, without = preparation.target.name, [column.name for column in preparation.columns], ()
     if task is None:
         numbers = preparation is not None and isinstance(preparation.target, Numeric)
         task = Regression.name if numbers else Classification.name
@@ -59,7 +61,7 @@ def made(
     tables = read_tables(source, client)
     uses = {"target": target, "split": split, "group": groups if isinstance(groups, str) else None}
     needed = {use: name for use, name in uses.items() if name is not None}
-    chosen = check_columns(tables, needed, features)
+    chosen = chosen_features(tables, needed, features, without)
     owner = np.repeat(np.arange(len(tables)), [len(table) for table in tables.values()])
     codes = _by_fractions(tables, validation, test, seed) if split is None else _by_column(tables, split)
     if preparation is None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from scool_ppl.data.preparation import Category, Numeric, Preparation
-from scool_ppl.data.tables.learning import Scale, Stacked, check_columns, learn, learn_anew
+from scool_ppl.data.tables.learning import Scale, Stacked, learn, learn_anew
 from scool_ppl.errors import InputError
 from tests.helpers.hospitals import hospitals
 
@@ -118,14 +118,3 @@ def test_other_clients_have_the_same_columns_with_their_own_scales() -> None:
     assert isinstance(ward, Category)
     assert ward.values == ("intensive care", "medicine", "surgery")
     assert {shares[1] for shares in ward.fill} == {0.0}
-
-
-def test_features_are_the_other_columns_unless_they_are_named() -> None:
-    assert check_columns(TABLES, {"target": "died", "split": "days"}, None) == [
-        *("age", "sex", "ward", "platelets", "lactate", "smoker")
-    ]
-    assert check_columns(TABLES, {"target": "died"}, ["sex", "age"]) == ["sex", "age"]
-    other = {**TABLES, "more": TABLES["hospital 1"].assign(zip=1)}
-    assert check_columns(other, {"target": "died"}, ["sex", "age"]) == ["sex", "age"], "what is not used may differ"
-    with pytest.raises(InputError, match="the table of more has also zip, expected the columns of hospital 1"):
-        check_columns(other, {"target": "died"}, None)
