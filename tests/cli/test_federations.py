@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from scool_ppl import Federation, load_federation
@@ -86,3 +87,15 @@ def test_tables_are_fitted_resumed_and_predicted_from(tmp_path: Path) -> None:
     path = folder / "hospital 2.csv"
     path.write_text(path.read_text().replace("surgery", "medicine", 1))
     assert "has the data SHA-256" in refused("resume", run, "--rounds=3", "--quiet")
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_what_is_doubtful_is_one_line_each(tmp_path: Path) -> None:
+    write_hospitals(tmp_path / "hospitals", rows=30)
+    spec = f"tables:{tmp_path}/hospitals:target=age,task=regression,scale=none,without=sex+ward+died+platelets,test=0"
+    quick = ("--rounds=2", "--warmup-epochs=1", "--local-epochs=1", "--network=linear", "--learning-rate=1", "--quiet")
+    answer = scool("fit", "local", "--federation", spec, "--out", tmp_path / "run", *quick)
+    assert answer.code == 0, answer.err
+    lines = [line for line in answer.err.splitlines() if line]
+    words = ["targets are of size", "no test rows: hospital 1, ", "the training loss of round "]
+    assert [line.startswith(f"scool: {word}") for line, word in zip(lines, words, strict=True)] == [True] * 3, lines
