@@ -15,6 +15,7 @@ from rich.table import Table
 
 from scool_ppl.base.signals import stoppable
 from scool_ppl.cli.federations import commands
+from scool_ppl.cli.networks import export, predict
 from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients, Quiet, with_settings
 from scool_ppl.cli.reproduce import reproduce
 from scool_ppl.data.federation import Federation
@@ -122,32 +123,6 @@ def compare(
 
 
 @app.command()
-def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run that has ended")],
-    inputs: Annotated[
-        Path | None, typer.Argument(metavar="[INPUTS]", help=".npz with `inputs`; default: each client's test images")
-    ] = None,
-    client: Annotated[list[str] | None, typer.Option(help="only this one; may be given again; default: all")] = None,
-    out: Annotated[Path, typer.Option(help="the .npz file to write")] = Path("predictions.npz"),
-    data_root: DataRoot = None,
-    download: Download = False,
-) -> None:
-    """Predict with what the clients of a run deploy.
-
-    INPUTS are as the federation has them: numbers as in your own files, images standardised. The file that is written has
-    `names` of clients, `predictive` (clients, inputs, classes) probabilities, and `classes`, the most probable ones.
-    """
-    from scool_ppl.workbench.predict import predict as predicted
-
-    found = predicted(run, inputs, client or (), data_root=data_root, download=download)
-    found.save(out)
-    several = len(found.names) > 1
-    who = f"{len(found.names)} clients" if several else "1 client"
-    own = "their own test images" if several else "its own test images"
-    typer.echo(f"predictions of {who} for {f'{found.predictive.shape[1]} inputs' if inputs else own} in {out}")
-
-
-@app.command()
 def plot(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run's folder")],
     gexf: Annotated[bool, typer.Option("--gexf", help="also write graph.gexf, for Gephi")] = False,
@@ -189,6 +164,8 @@ def models() -> None:
     Console().print(table)
 
 
+app.command()(predict)
+app.command()(export)
 app.command()(reproduce)
 
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -16,7 +16,9 @@ from typer.core import TyperGroup
 from scool_ppl.errors import ClientError, InputError, RunError, StoppedError
 
 COMMANDS = {
-    **dict.fromkeys(("fit", "resume", "compare", "predict", "plot", "check", "models"), "commands"),
+    **dict.fromkeys(("fit", "resume", "compare"), "commands"),
+    **dict.fromkeys(("predict", "export"), "networks"),
+    **dict.fromkeys(("plot", "check", "models"), "commands"),
     "reproduce": "reproduce",
     "federations": "federations",
 }
@@ -57,11 +59,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from scool_ppl.base.describe import own_version
+
+        typer.echo(f"scool_ppl {own_version()}")
+        raise typer.Exit
+
+
 @app.callback()
-def scool() -> None:
+def scool(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
     """Commands are found by `Commands`."""
 
 

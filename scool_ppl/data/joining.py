@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from scool_ppl.data.preparation import Preparation
+from scool_ppl.data.preparation import Preparation, with_labels
 from scool_ppl.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,16 +42,26 @@ def joined(first: Federation, second: Federation) -> Federation:
 
 
 def _preparation(first: Preparation | None, second: Preparation | None) -> Preparation | None:
-    if first is None or second is None:
-        both = first or second
+    """That of both; how arrays were scaled is not known where it differs, their inputs are joined as they are."""
+    if first == second:
+        return first
+    one, two = (_unscaled(each) for each in (first, second))
+    if one is None or two is None:
+        both = one or two
         if both is None or not both.columns:
             return both
-    elif (joined := first.joined(second)) is not None:
+    elif (joined := one.joined(two)) is not None:
         return joined
     raise InputError(
         "newcomers' rows were prepared otherwise than the clients', expected the same columns, scale and labels; read them "
         "with Federation.from_tables(..., preparation=federation.preparation)"
     )
+
+
+def _unscaled(preparation: Preparation | None) -> Preparation | None:
+    """All but how arrays were scaled, None if that is nothing."""
+    found = None if preparation is None else replace(preparation, scaling=None)
+    return None if found == with_labels() else found
 
 
 def _shifted(lists: Lists, shift: int) -> Lists:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from scool_ppl.base.arrays import float_tensor, long_tensor
 from scool_ppl.base.randomness import generator
+from scool_ppl.data.preparation import Scaling
 from scool_ppl.data.reading import read_npz
 from scool_ppl.data.recipes.splitting import stratified
 from scool_ppl.errors import InputError
@@ -22,7 +23,8 @@ Channels = tuple[float, ...]
 class Arrays(NamedTuple):
     """A dataset in memory: float32 inputs, vectors (N, D) or images (N, C, H, W), and long targets (N,).
 
-    class_names: what the classes are called, () where nobody says so.
+    class_names: what the classes are called, () where nobody says so. scaling: how the inputs were made of those in the
+    files, None where they are the same.
     """
 
     inputs_train: Tensor
@@ -31,6 +33,7 @@ class Arrays(NamedTuple):
     targets_test: Tensor
     num_classes: int
     class_names: tuple[str, ...] = ()
+    scaling: Scaling | None = None
 
 
 def labelled(path: str) -> Arrays:
@@ -44,7 +47,11 @@ def features(path: str) -> Arrays:
     train, test = (inputs.flatten(1).double() for inputs in (arrays.inputs_train, arrays.inputs_test))
     mean, std = train.mean(0), train.std(0, correction=0)
     std = torch.where(std > 0, std, 1.0)
-    return arrays._replace(inputs_train=((train - mean) / std).float(), inputs_test=((test - mean) / std).float())
+    return arrays._replace(
+        inputs_train=((train - mean) / std).float(),
+        inputs_test=((test - mean) / std).float(),
+        scaling=Scaling(tuple(mean.tolist()), tuple(std.tolist()), of_bytes=False),
+    )
 
 
 def held_out(
@@ -80,7 +87,8 @@ def standardised(arrays: Arrays, moments: tuple[Channels, Channels] | None = Non
         raise InputError(f"the images have {train.shape[1]} channels, expected {len(mean)}; use other data")
     for part in (train, test):
         part.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
-    return arrays._replace(inputs_train=train, inputs_test=test)
+    scaling = Scaling(tuple(mean.tolist()), tuple(std.tolist()), of_bytes=True)
+    return arrays._replace(inputs_train=train, inputs_test=test, scaling=scaling)
 
 
 def read_arrays(path: str | Path) -> Arrays:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -46,18 +46,28 @@ Column = Numeric | Category
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """How arrays (N, C, ...) become inputs: (x - mean_c) / std_c; of_bytes: images, of which only bytes were scaled."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    of_bytes: bool
+
+
+@dataclass(frozen=True)
 class Preparation:
     """How rows of a table become inputs (N, D) float32, and what the targets mean.
 
-    columns: in the order of the inputs; none where the inputs are no table and only the labels have names.
-    target: a Category of classification, whose value c is the name of class c; a Numeric of regression, by whose mean
-    and std the targets are standardised. clients: those whose own mean, std and fill the columns have; () where one is
-    for all.
+    columns: in the order of the inputs; none where the inputs are no table. target: a Category of classification, whose
+    value c is the name of class c, without values where these have no names; a Numeric of regression, by whose mean and
+    std the targets are standardised. clients: those whose own mean, std and fill the columns have; () where one is for
+    all. scaling: of inputs that are no table, None where they are as the user's own.
     """
 
     columns: tuple[Column, ...]
     target: Column
     clients: tuple[str, ...] = ()
+    scaling: Scaling | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -90,6 +100,26 @@ class Preparation:
         who = "the table" if client is None else client
         blocks = [_block(column, frame[column.name], place, who) for column in self.columns]
         return torch.from_numpy(np.concatenate(blocks, 1, dtype=np.float32, casting="same_kind"))
+
+    def of(self, client: str) -> Self:
+        """That of one client, which has its own scale alone."""
+        if not self.clients:
+            return self
+        place = self._place(client)
+        columns = tuple(_of(column, place) for column in self.columns)
+        return replace(self, columns=columns, target=_of(self.target, place), clients=())
+
+    def scale(self, client: str | None = None) -> tuple[Tensor, Tensor]:
+        """mean and std (D,) in float64 by which each of the inputs of a table is standardised; 0 and 1 of categories."""
+        place = self._place(client)
+        each = [
+            [(_at(column.mean, place), _at(column.std, place))]
+            if isinstance(column, Numeric)
+            else [(0.0, 1.0)] * len(column.values)
+            for column in self.columns
+        ]
+        mean, std = torch.tensor([pair for pairs in each for pair in pairs], dtype=torch.float64).T
+        return mean, std
 
     def encode_target(self, table: Any, client: str | None = None) -> Tensor:
         """Targets (N,): the number of each row's class, long, or standardised numbers, float32."""
@@ -166,6 +196,18 @@ def _at(values: tuple[float, ...], place: int) -> float:
     return values[place] if len(values) > 1 else values[0]
 
 
+def _of(column: Column, place: int) -> Column:
+    """A column with one of its values for each client."""
+    own = {name: values[place : place + 1] for name, values in _by_client(column).items() if len(values) > 1}
+    return replace(column, **own)
+
+
+def _by_client(column: Column) -> dict[str, tuple[Any, ...]]:
+    if isinstance(column, Numeric):
+        return {"mean": column.mean, "std": column.std, "fill": column.fill}
+    return {"fill": column.fill}
+
+
 def _block(column: Column, series: Any, place: int, who: str) -> np.ndarray[Any, Any]:
     """The inputs of one column, (N, 1) or (N, values)."""
     told = f"column '{column.name}' of {who}"
@@ -197,6 +239,6 @@ def _codes(column: Category, found: np.ndarray[Any, Any], who: str) -> np.ndarra
     return np.array([place[text] for text in found], dtype=np.int64)
 
 
-def with_labels(names: tuple[str, ...], target: str = "label") -> Preparation:
-    """Of inputs that are no table: the names of the classes alone."""
-    return Preparation((), Category(target, tuple(as_text(name) for name in names)))
+def with_labels(names: tuple[str, ...] = (), target: str = "label", *, scaling: Scaling | None = None) -> Preparation:
+    """Of inputs that are no table: the names of the classes, where they have names, and how the inputs were scaled."""
+    return Preparation((), Category(target, tuple(as_text(name) for name in names)), scaling=scaling)

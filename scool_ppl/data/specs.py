@@ -18,7 +18,7 @@ from scool_ppl.data.federation import Federation
 from scool_ppl.data.files import find_own, refuse_bare_tables
 from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS, Arrays
-from scool_ppl.data.preparation import with_labels
+from scool_ppl.data.preparation import Preparation, with_labels
 from scool_ppl.data.recipes import RECIPES
 from scool_ppl.data.recipes.splitting import Partition, Pool
 from scool_ppl.data.turning import darkest, turned
@@ -178,6 +178,11 @@ def assemble(arrays: Arrays, partition: Partition, spec: str) -> Federation:
         groups=partition.groups,
         truth=partition.truth,
         spec=spec,
-        # Where clients rename the classes, each has names of its own.
-        preparation=with_labels(arrays.class_names) if arrays.class_names and partition.relabel is None else None,
+        preparation=_prepared(arrays, partition),
     )
+
+
+def _prepared(arrays: Arrays, partition: Partition) -> Preparation | None:
+    """What is known of inputs and labels; where clients rename the classes, each has names of its own."""
+    names = arrays.class_names if partition.relabel is None else ()
+    return with_labels(names, scaling=arrays.scaling) if names or arrays.scaling is not None else None

@@ -3,6 +3,7 @@
 from scool_ppl.deploy.deployment import RULES, Rule, Single, Stack, candidates, deploy
 from scool_ppl.deploy.gains import Gains, gains
 from scool_ppl.deploy.measures import measures
+from scool_ppl.deploy.network import Blueprint, ClientNetwork, client_network
 from scool_ppl.deploy.portfolio import Portfolio, Tracks, alone
 from scool_ppl.deploy.single import single
 from scool_ppl.deploy.stacking import Stacked, stack
@@ -10,6 +11,8 @@ from scool_ppl.deploy.unseen import unseen_log_odds
 
 __all__ = [
     "RULES",
+    "Blueprint",
+    "ClientNetwork",
     "Gains",
     "Portfolio",
     "Rule",
@@ -19,6 +22,7 @@ __all__ = [
     "Tracks",
     "alone",
     "candidates",
+    "client_network",
     "deploy",
     "gains",
     "measures",

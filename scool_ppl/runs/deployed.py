@@ -1,4 +1,4 @@
-"""What the clients of a run ship, as files: networks in safetensors, and who relies on which of them in JSON."""
+"""What the clients of a run ship, as files: networks in safetensors, and JSON: who relies on which, how they are built."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 
 from scool_ppl.base.codec import Tensors, decode, encode
 from scool_ppl.base.files import read_regular, replacing
+from scool_ppl.deploy.network import Blueprint
 from scool_ppl.em.state import Deployment
 from scool_ppl.errors import InputError
 from scool_ppl.train.questions import Ensemble, Predictor
@@ -21,16 +22,20 @@ FILE = f"{FOLDER}/{CHOICE}"
 """Where it is, a run has ended."""
 
 
-class _Shipped(NamedTuple):
+class Shipped(NamedTuple):
     """What deployment.json says."""
 
     sha256: str
     """Of the networks' file."""
     deployment: Deployment
+    blueprint: Blueprint | None = None
+    """None in folders that an earlier version wrote."""
 
 
-def save(run: Path, deployment: Deployment) -> None:
-    """Write RUN/deployed/: the candidates' networks, and deployment.json, which says who relies on which of them."""
+def save(run: Path, deployment: Deployment, blueprint: Blueprint | None = None) -> None:
+    """Write RUN/deployed/: the candidates' networks, and deployment.json, which says who relies on which of them, and what
+    it takes to build them.
+    """
     tensors: Tensors = {}
     choice = encode(_on_cpu(deployment), tensors, "")
     networks = safetensors.torch.save(tensors)
@@ -38,28 +43,32 @@ def save(run: Path, deployment: Deployment) -> None:
     folder.mkdir(exist_ok=True)
     with replacing(folder / NETWORKS) as temporary:
         temporary.write_bytes(networks)
-    content = {"sha256": hashlib.sha256(networks).hexdigest(), "deployment": choice}
+    content = {
+        "sha256": hashlib.sha256(networks).hexdigest(),
+        "deployment": choice,
+        "blueprint": encode(blueprint, {}, "blueprint"),
+    }
     with replacing(folder / CHOICE) as temporary:
         temporary.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def load(run: Path) -> Deployment:
+def load(run: Path) -> Shipped:
     """What `save` wrote, verified."""
     folder = run / FOLDER
     try:
         networks, content = (read_regular(folder / name) for name in (NETWORKS, CHOICE))
         tensors = safetensors.torch.load(networks)
-        shipped: _Shipped = decode(_Shipped, json.loads(content), tensors, CHOICE)
+        shipped: Shipped = decode(Shipped, json.loads(content), tensors, CHOICE)
         if hashlib.sha256(networks).hexdigest() != shipped.sha256:
             raise InputError(f"{NETWORKS} does not have the SHA-256 that {CHOICE} promises")
-        _check(shipped.deployment)
+        _check(shipped)
     except (OSError, SafetensorError, ValueError, RecursionError, TypeError, RuntimeError) as error:
         reason = " ".join((getattr(error, "strerror", None) or str(error)).split())
         raise InputError(
             f"cannot read what '{run}' deploys: {reason}; expected a run that has ended; finish it, for a `scool fit` by "
             f"`scool resume {run}`"
         ) from error
-    return shipped.deployment
+    return shipped
 
 
 def _on_cpu(deployment: Deployment) -> Deployment:
@@ -75,8 +84,9 @@ def _on_cpu(deployment: Deployment) -> Deployment:
     return deployment._replace(ensemble=Ensemble(tuple(map(moved, predictors)), weights.cpu(), offsets))
 
 
-def _check(deployment: Deployment) -> None:
+def _check(shipped: Shipped) -> None:
     """What types cannot say."""
+    deployment, blueprint = shipped.deployment, shipped.blueprint
     weights, predictors = deployment.weights, deployment.ensemble.predictors
     offsets = deployment.ensemble.offsets
     if offsets is not None and (offsets.dim() != 2 or len(offsets) != len(weights)):
@@ -91,3 +101,5 @@ def _check(deployment: Deployment) -> None:
             f"{CHOICE} names {len(deployment.candidates)} candidates with weights of shape {tuple(weights.shape)}, "
             f"{NETWORKS} holds {len(predictors)} of {sorted(clients)} clients"
         )
+    if blueprint is not None and len(blueprint.clients) != len(weights):
+        raise InputError(f"{CHOICE} names {len(blueprint.clients)} clients, expected {len(weights)}")

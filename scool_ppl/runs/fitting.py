@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from scool_ppl.base.arguments import check_kind, check_whole
 from scool_ppl.base.codec import Row
 from scool_ppl.base.progress import tracked
+from scool_ppl.deploy.network import Blueprint
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMInfo, EMState, Fit
 from scool_ppl.runs.folder import Run
@@ -57,7 +58,7 @@ def fit(
         deploying = time.perf_counter() - began
         deployed = deployment.evaluate(em.clients) if deployment.chosen else mixed
         if journal.run is not None:
-            journal.run.deploy(deployment)
+            journal.run.deploy(deployment, Blueprint.of(em.clients))
     return Fit(graph, journal.history, state, mixed, trained, deployment, deployed, deploying)
 
 

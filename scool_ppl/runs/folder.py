@@ -6,22 +6,26 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from scool_ppl.base.arguments import check_names
 from scool_ppl.base.codec import Row
 from scool_ppl.base.files import read_regular, replacing, write_npz
 from scool_ppl.data.reading import UNREADABLE
+from scool_ppl.deploy.network import Blueprint, ClientNetwork, MakeNetwork, client_network
 from scool_ppl.em.state import Deployment
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.runs import deployed
 from scool_ppl.runs.checkpoints import last_round, tidy
+from scool_ppl.tasks.base import Task
 
 MARK, HISTORY, SUMMARY = "run.json", "history.jsonl", "summary.json"
 Graphs = dict[int, Tensor]
@@ -157,15 +161,56 @@ class Run:
             self.write_json(SUMMARY, summary)
             self.draw()
 
-    def deploy(self, deployment: Deployment) -> None:
+    def deploy(self, deployment: Deployment, blueprint: Blueprint | None = None) -> None:
         """Write what the clients ship into the folder `deployed`."""
         with _going_on(self.path):
-            deployed.save(self.path, deployment)
+            deployed.save(self.path, deployment, blueprint)
 
     @property
     def deployment(self) -> Deployment:
         """What the clients ship."""
-        return deployed.load(self.path)
+        return deployed.load(self.path).deployment
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """Whose networks they are, and how they are built."""
+        return self._shipped()[1]
+
+    def clients(self) -> tuple[str, ...]:
+        """The clients' names."""
+        return self.blueprint.clients
+
+    def network(self, client: str, *, network: MakeNetwork | None = None, task: Task | None = None) -> ClientNetwork:
+        """All that a client predicts with, as a module of PyTorch in eval mode; the data need not be there.
+
+        network, task: the function that Clients were given, the task of the federation, where these are your own.
+        """
+        (found,) = self.networks([client], network=network, task=task)
+        return found
+
+    def networks(
+        self, clients: Sequence[str] = (), *, network: MakeNetwork | None = None, task: Task | None = None
+    ) -> Iterator[ClientNetwork]:
+        """`network` of several clients, of all if none is named, one after the other."""
+        check_names("clients", clients)
+        deployment, blueprint = self._shipped()
+        for name in clients:
+            blueprint.place(name)  # refused before the first is built
+        chosen = clients or blueprint.clients
+        return (client_network(deployment, blueprint, name, network=network, task=task) for name in chosen)
+
+    def predict(self, client: str, inputs: Any) -> np.ndarray[Any, Any]:
+        """What a client predicts for new inputs, see `ClientNetwork.predict`: labels, or means."""
+        return self.network(client).predict(inputs)
+
+    def _shipped(self) -> tuple[Deployment, Blueprint]:
+        _, deployment, blueprint = deployed.load(self.path)
+        if blueprint is None:
+            raise InputError(
+                f"'{self.path}' was written by an earlier version, which did not say how its networks are built; for a "
+                f"`scool fit`, `scool resume {self.path}` writes it"
+            )
+        return deployment, blueprint
 
     def draw(self) -> list[Path]:
         """graph.png, weights.png and history.png, from the folder's files."""

@@ -4,7 +4,7 @@ from scool_ppl.train.batches import Batches, Probe
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Evaluation, Facts, Plan, Pull, Shares, Trained, Wrapper
 from scool_ppl.train.hostile import HostileClients
-from scool_ppl.train.networks import NETWORKS, network_for, network_of
+from scool_ppl.train.networks import NETWORKS, NetworkSpec, network_for, network_of
 from scool_ppl.train.questions import (
     Alignment,
     Ensemble,
@@ -34,6 +34,7 @@ __all__ = [
     "LabelEntropy",
     "Memory",
     "Mixture",
+    "NetworkSpec",
     "OwnLoss",
     "PairLoss",
     "Params",

@@ -6,7 +6,9 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from scool_ppl.base.files import file_sha256
 from scool_ppl.base.plugins import load_python, user_code
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError, unknown
@@ -155,11 +158,36 @@ NETWORKS: dict[str, Builder] = {"linear": _linear, "mlp": _mlp, "cnn": _cnn, "re
 
 _SMALLEST = {"cnn": 4, "resnet9": 8}
 _OF_TOKENS = ("chars",)
+_PARAMETERS = "input_shape, outputs"
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """What builds a fresh network, as data: a name of `NETWORKS` or the path of a .py file, the shape of one input, outputs
+    and options; of a file its SHA-256, too.
+    """
+
+    name: str
+    input_shape: tuple[int, ...]
+    outputs: int
+    options: dict[str, Any] = field(default_factory=dict)
+    sha256: str | None = None
+
+    @cached_property
+    def build(self) -> Builder:
+        """The function that is called; a file is run."""
+        path = network_path(self.name)
+        found: Builder = NETWORKS[self.name] if path is None else load_python(path, "build", _PARAMETERS).build
+        return found
+
+    def __call__(self) -> nn.Module:
+        with nullcontext() if self.name in NETWORKS else user_code(f"build of '{self.name}' failed"):
+            return self.build(self.input_shape, self.outputs, **self.options)
 
 
 def network_for(
     input_shape: Sequence[int], outputs: int, name: str = "auto", *, tokens: bool = False, **options: Any
-) -> Callable[[], nn.Module]:
+) -> NetworkSpec:
     """What builds a fresh network for inputs of one sample's shape; the last layer has `outputs` units.
 
     `auto` is `chars` for tokens, the CNN for images, else the MLP. A name that is the path of a .py file is a network of
@@ -167,7 +195,9 @@ def network_for(
     """
     shape = tuple(int(size) for size in input_shape)
     if (path := network_path(name)) is not None:
-        return _own(path, shape, outputs, options)
+        own = NetworkSpec(name, shape, outputs, options, file_sha256(path))
+        _check_options(name, own.build, options)
+        return own
     if name == "auto" and tokens:
         name = "chars"
     elif name == "auto":
@@ -181,7 +211,7 @@ def network_for(
     _check_options(name, builder, options)
     if name in _SMALLEST:
         _image_shape(name, shape, _SMALLEST[name])
-    return partial(builder, shape, outputs, **options)
+    return NetworkSpec(name, shape, outputs, options)
 
 
 def network_path(name: str) -> Path | None:
@@ -197,18 +227,6 @@ def network_path(name: str) -> Path | None:
     return path
 
 
-def _own(path: Path, shape: tuple[int, ...], outputs: int, options: dict[str, Any]) -> Callable[[], nn.Module]:
-    build = load_python(path, "build", "input_shape, outputs").build
-    _check_options(str(path), build, options)
-
-    def network() -> nn.Module:
-        with user_code(f"build of '{path}' failed"):
-            made: nn.Module = build(shape, outputs, **options)
-        return made
-
-    return network
-
-
 def _check_options(name: str, builder: Callable[..., Any], options: dict[str, Any]) -> None:
     accepted = list(inspect.signature(builder).parameters)[2:]
     for option in options:
@@ -216,7 +234,7 @@ def _check_options(name: str, builder: Callable[..., Any], options: dict[str, An
             raise unknown(f"option of network '{name}':", option, accepted)
 
 
-def network_of(federation: Federation, name: str = "auto", **options: Any) -> Callable[[], nn.Module]:
+def network_of(federation: Federation, name: str = "auto", **options: Any) -> NetworkSpec:
     """`network_for` the inputs and the task of a federation."""
     tokens = not federation.inputs.is_floating_point()
     return network_for(federation.inputs.shape[1:], federation.task.width, name, tokens=tokens, **options)

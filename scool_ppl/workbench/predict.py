@@ -2,45 +2,84 @@
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from scool_ppl.base.arrays import float_tensor, long_tensor
-from scool_ppl.base.files import write_npz
+from scool_ppl.base.files import replacing, write_npz
 from scool_ppl.data.reading import read_npz
-from scool_ppl.data.specs import load_federation
-from scool_ppl.errors import InputError, unknown
+from scool_ppl.deploy.network import ClientNetwork
+from scool_ppl.errors import InputError
 from scool_ppl.runs.folder import Run
 from scool_ppl.workbench.resume import Request
+
+TABLES = (".csv", ".parquet")
 
 
 class Predictions(NamedTuple):
     """Of each client named: what is predicted for each input, nan or -1 where a client has fewer test images than others.
 
     predictive: (K, n, ...), probabilities of the classes, or means. classes: (K, n), the most probable class by the
-    client's own names; None where there are no classes.
+    client's own names; None where there are no classes. labels: what the classes are called, () where nobody said.
     """
 
     names: tuple[str, ...]
     predictive: Tensor
     classes: Tensor | None
+    labels: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """An .npz file with `names`, `predictive` and, if there are any, `classes`."""
+        """An .npz file with `names`, `predictive` and, where there are any, `classes` and `labels`; or a .csv file with a
+        line for each client and input: client, row, prediction, and the probability of each class.
+        """
+        file = Path(path)
+        if file.suffix not in (".npz", ".csv"):
+            raise InputError(f"--out is '{path}', expected a file that ends in .npz or .csv; choose one of them")
+        try:
+            if file.suffix == ".csv":
+                self._write_csv(file)
+            else:
+                write_npz(file, self._arrays(), compressed=True)
+        except OSError as error:
+            raise InputError(f"cannot write '{path}': {error.strerror}; choose another --out") from error
+
+    def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         arrays = {"names": np.array(self.names), "predictive": self.predictive.numpy()}
         if self.classes is not None:
             arrays["classes"] = self.classes.numpy()
-        try:
-            write_npz(Path(path), arrays, compressed=True)
-        except OSError as error:
-            raise InputError(f"cannot write '{path}': {error.strerror}; choose another --out") from error
+        if self.labels:
+            arrays["labels"] = np.array(self.labels)
+        return arrays
+
+    def _write_csv(self, path: Path) -> None:
+        if self.predictive.dim() != 3:
+            shape = tuple(self.predictive.shape[2:])
+            raise InputError(f"a prediction has shape {shape}, expected numbers side by side in a .csv; write an .npz")
+        with replacing(path) as temporary, temporary.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["client", "row", *self._heads()])
+            writer.writerows(self._lines())
+
+    def _heads(self) -> list[str]:
+        width = self.predictive.shape[2]
+        if self.classes is None:
+            return ["prediction"] if width == 1 else [f"prediction {place}" for place in range(width)]
+        return ["prediction", *(f"probability of {label}" for label in self.labels or range(width))]
+
+    def _lines(self) -> Iterator[list[Any]]:
+        for place, name in enumerate(self.names):
+            for row, numbers in enumerate(self.predictive[place].tolist()):
+                chosen = [] if self.classes is None else [int(self.classes[place, row])]
+                if self.predictive[place, row].isnan().any():  # fewer test images than others
+                    continue
+                yield [name, row, *(self.labels[each] if self.labels else each for each in chosen), *numbers]
 
 
 def predict(
@@ -51,40 +90,40 @@ def predict(
     data_root: str | Path | None = None,
     download: bool = False,
 ) -> Predictions:
-    """What the clients of a run of `scool fit` predict, all or those named: by the ensembles in its folder `deployed`.
+    """What the clients of a run predict, all or those named: by the networks in its folder `deployed`.
 
-    inputs: an .npz file with an array `inputs`, as the federation's own inputs are; None for each client's test images.
+    inputs: a table, .csv or .parquet, with the columns that the clients' tables have; or an .npz file with an array
+    `inputs` as your own files have it: bytes of images, numbers before they are scaled. The folder is all that is needed.
+    None: each client's test images, for which the federation of a `scool fit` is loaded.
     """
     run = Run.open(path)
-    request, deployment = Request.read(run, device="cpu"), run.deployment
-    settings = replace(request.settings, executor="loop")
-    federation = load_federation(request.federation, seed=settings.seed, data_root=data_root, download=download)
-    for name in clients:
-        if name not in federation.names:
-            raise unknown("client", name, federation.names)
-    own = settings.clients(federation)
+    networks = run.networks(clients)
     if inputs is None:
-        outputs, mask = own.predict(deployment.ensemble)
+        found = list(_of_tests(run, networks, data_root, download))
     else:
-        outputs = own.outputs(deployment.ensemble, _inputs(inputs, federation.inputs))
-        mask = torch.ones(outputs.shape[:2], dtype=torch.bool)
-    chosen = [place for place, name in enumerate(federation.names) if not clients or name in clients]
-    predictive, mask = federation.task.predictive(outputs)[chosen], mask[chosen]
-    classes = predictive.argmax(-1).masked_fill(~mask.view(*mask.shape, *(1,) * (predictive.dim() - 3)), -1)
-    predictive = predictive.masked_fill(~mask.view(*mask.shape, *(1,) * (predictive.dim() - 2)), torch.nan)
-    return Predictions(
-        tuple(federation.names[place] for place in chosen), predictive, classes if federation.num_classes else None
-    )
+        given = _read(Path(inputs).expanduser())
+        found = [(network, network.predictive(given)) for network in networks]
+    task, labels = found[0][0].task, found[0][0].labels
+    predictive = pad_sequence([each for _, each in found], batch_first=True, padding_value=torch.nan)
+    classes = None
+    if task.num_classes:
+        classes = predictive.argmax(-1).masked_fill(predictive.isnan().any(-1), -1)
+    return Predictions(tuple(network.client for network, _ in found), predictive, classes, labels)
 
 
-def _inputs(path: str | os.PathLike[str], like: Tensor) -> Tensor:
-    """The array `inputs` of a file, of the type and shape of the federation's inputs."""
-    found = read_npz(Path(path).expanduser(), ("inputs",))["inputs"]
-    make = float_tensor if like.is_floating_point() else long_tensor
-    made: Tensor = make(found, f"{path}: inputs")
-    if made.shape[1:] != like.shape[1:] or len(made) == 0:
-        raise InputError(
-            f"{path} has inputs of shape {tuple(made.shape)}, expected (N, {', '.join(map(str, like.shape[1:]))}) with at "
-            "least one row, as the run's federation has them"
-        )
-    return made
+def _of_tests(
+    run: Run, networks: Iterator[ClientNetwork], data_root: str | Path | None, download: bool
+) -> Iterator[tuple[ClientNetwork, Tensor]]:
+    """Predictions of each client for its own test images."""
+    federation = Request.read(run).workbench(data_root, download).federation
+    places = {name: place for place, name in enumerate(federation.names)}
+    for network in networks:
+        rows = federation.inputs[federation.test[places[network.client]]]
+        yield network, network.predictive_prepared(rows)
+
+
+def _read(path: Path) -> Any:
+    """A table by its path, or the array `inputs` of an .npz file."""
+    if path.suffix in TABLES:
+        return path
+    return read_npz(path, ("inputs",))["inputs"]

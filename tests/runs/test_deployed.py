@@ -94,7 +94,7 @@ def test_without_offsets_there_are_none(tmp_path: Path) -> None:
     params = networks(clients(K))
     plain = Deployment(("mixed",), Ensemble((Predictor(params),), torch.ones(K, 1)))
     deployed.save(tmp_path, plain)
-    found = deployed.load(tmp_path)
+    found = deployed.load(tmp_path).deployment
     equal(found, plain)
     assert found.ensemble.offsets is None
     assert not found.chosen
