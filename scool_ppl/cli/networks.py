@@ -9,7 +9,7 @@ import typer
 
 from scool_ppl.base.progress import counted
 from scool_ppl.cli.options import DataRoot, Download, Quiet
-from scool_ppl.deploy.exporting import FORMATS
+from scool_ppl.deploy.exporting import FORMATS, format_named
 from scool_ppl.deploy.exporting import export as exported
 from scool_ppl.runs.folder import Run
 from scool_ppl.workbench.predict import TABLES
@@ -66,8 +66,8 @@ def export(
     """
     folder = out or run / "exported"
     opened = Run.open(run)
-    count = len(client or opened.clients())
+    format_named(format)  # refused before a bar is drawn, as unknown clients are
+    networks, count = opened.networks(client or ()), len(client or opened.clients())
     with counted(None if quiet else "export", count) as done:
-        for file in exported(opened.networks(client or ()), folder, format):
-            done(file.name)
+        exported(networks, folder, format, done)
     typer.echo(f"{count} {'network' if count == 1 else 'networks'} as {format} in {folder}")

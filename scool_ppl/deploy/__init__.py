@@ -1,6 +1,7 @@
 """Deploy: what each client ships of all that training has come to, decided on held-out data."""
 
 from scool_ppl.deploy.deployment import RULES, Rule, Single, Stack, candidates, deploy
+from scool_ppl.deploy.exporting import FORMATS, export
 from scool_ppl.deploy.gains import Gains, gains
 from scool_ppl.deploy.measures import measures
 from scool_ppl.deploy.network import Blueprint, ClientNetwork, client_network
@@ -10,6 +11,7 @@ from scool_ppl.deploy.stacking import Stacked, stack
 from scool_ppl.deploy.unseen import unseen_log_odds
 
 __all__ = [
+    "FORMATS",
     "RULES",
     "Blueprint",
     "ClientNetwork",
@@ -24,6 +26,7 @@ __all__ = [
     "candidates",
     "client_network",
     "deploy",
+    "export",
     "gains",
     "measures",
     "single",

@@ -33,29 +33,41 @@ class Format(NamedTuple):
     write: Callable[[ClientNetwork, Path], None]
 
 
-def export(networks: Iterable[ClientNetwork], folder: str | os.PathLike[str], format: str) -> Iterator[Path]:
+def export(
+    networks: Iterable[ClientNetwork],
+    folder: str | os.PathLike[str],
+    format: str,
+    done: Callable[[str], None] = lambda file: None,
+) -> list[Path]:
     """Write a file for each client, and beside it NAME.json: inputs, labels, preparation, how the candidates are mixed.
 
     torch and onnx hold a program (B, ...) -> probabilities or means, with the arithmetic of the preparation and the mixing
-    of the candidates, for any number of rows; safetensors the parameters alone. Yields the path of each client's file.
+    of the candidates, for any number of rows; safetensors the parameters alone. Returns the clients' files in their order;
+    `done` is told the name of each.
     """
-    if format not in FORMATS:
-        raise unknown("format", format, FORMATS)
-    ending, write = FORMATS[format]
-    out, taken = Path(folder), set[str]()
+    ending, write = format_named(format)
+    out, taken, files = Path(folder), set[str](), []
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the folder '{out}': {error.strerror}; choose another --out") from error
     for network in networks:
         stem = _stem(network.client, taken)
-        file = out / f"{stem}{ending}"
-        with replacing(file) as temporary:
+        files.append(out / f"{stem}{ending}")
+        with replacing(files[-1]) as temporary:
             write(network, temporary)
         with replacing(out / f"{stem}.json") as temporary:
-            told = {"file": file.name, **description(network, format)}
+            told = {"file": files[-1].name, **description(network, format)}
             temporary.write_text(json.dumps(told, indent=1) + "\n")
-        yield file
+        done(files[-1].name)
+    return files
+
+
+def format_named(name: str) -> Format:
+    """The kind of file of this name."""
+    if name not in FORMATS:
+        raise unknown("format", name, FORMATS)
+    return FORMATS[name]
 
 
 def _stem(client: str, taken: set[str]) -> str:
@@ -110,7 +122,9 @@ def _safetensors(network: ClientNetwork, path: Path) -> None:
 
 def _torch(network: ClientNetwork, path: Path) -> None:
     with _quiet("torch"):
-        torch.export.save(_program(network), path)
+        torch.export.save(
+            torch.export.export(network, (_example(network),), dynamic_shapes=_any_number_of_rows()), path
+        )
 
 
 def _onnx(network: ClientNetwork, path: Path) -> None:
@@ -123,7 +137,13 @@ def _onnx(network: ClientNetwork, path: Path) -> None:
             ) from error
     with _quiet("onnx"):
         made = torch.onnx.export(
-            _program(network), dynamo=True, input_names=[INPUTS], output_names=[output_name(network)], verbose=False
+            network,
+            (_example(network),),
+            dynamo=True,
+            dynamic_shapes=_any_number_of_rows(),
+            input_names=[INPUTS],
+            output_names=[output_name(network)],
+            verbose=False,
         )
         assert made is not None
         model: Any = made.model_proto
@@ -132,9 +152,8 @@ def _onnx(network: ClientNetwork, path: Path) -> None:
         path.write_bytes(model.SerializeToString())
 
 
-def _program(network: ClientNetwork) -> torch.export.ExportedProgram:
-    batch = torch.export.Dim("batch", min=1)
-    return torch.export.export(network, (_example(network),), dynamic_shapes=({0: batch},))
+def _any_number_of_rows() -> tuple[dict[int, torch.export.Dim]]:
+    return ({0: torch.export.Dim("batch", min=1)},)
 
 
 @contextlib.contextmanager

@@ -194,11 +194,13 @@ class ClientNetwork(nn.Module):
 
     def _rows(self, inputs: Any) -> Tensor:
         """An array of inputs as a tensor (B, ...) of this shape."""
-        what, whole = f"the inputs of {self.client}", isinstance(inputs, Tensor | np.ndarray)
-        if self.takes_bytes and whole and inputs.dtype in (torch.uint8, np.uint8):
+        what = f"the inputs of {self.client}"
+        if self.takes_bytes and str(getattr(inputs, "dtype", "")).removeprefix("torch.") == "uint8":
             rows = channels_first(torch.as_tensor(inputs))
         else:
             rows = (long_tensor if self.tokens else float_tensor)(inputs, what)
+        if rows.ndim > 2 and len(self.input_shape) == 1:
+            rows = rows.flatten(1)
         if tuple(rows.shape[1:]) != self.input_shape or len(rows) == 0:
             raise InputError(
                 f"{what} have shape {tuple(rows.shape)}, expected {self._expected} with at least one row, as the run's "

@@ -171,14 +171,10 @@ class Run:
         """What the clients ship."""
         return deployed.load(self.path).deployment
 
-    @property
-    def blueprint(self) -> Blueprint:
-        """Whose networks they are, and how they are built."""
-        return self._shipped()[1]
-
     def clients(self) -> tuple[str, ...]:
         """The clients' names."""
-        return self.blueprint.clients
+        blueprint = deployed.load(self.path).blueprint
+        return self.graph.names if blueprint is None else blueprint.clients
 
     def network(self, client: str, *, network: MakeNetwork | None = None, task: Task | None = None) -> ClientNetwork:
         """All that a client predicts with, as a module of PyTorch in eval mode; the data need not be there.

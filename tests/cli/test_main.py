@@ -8,8 +8,9 @@ import sys
 import pytest
 import typer
 
+import scool_ppl
 from scool_ppl.cli import commands
-from scool_ppl.cli.main import main, summaries
+from scool_ppl.cli.main import COMMANDS, main, summaries
 from scool_ppl.errors import ClientError, InputError, RunError, StoppedError
 from tests.helpers.command import refused, scool
 
@@ -34,6 +35,15 @@ def test_neither_help_nor_the_root_imports_torch(statement: str) -> None:
     )
     code = f"{run}\nimport sys\nassert not {{'torch', 'pyro', 'sklearn', 'numpy'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+def test_version_and_short_help() -> None:
+    assert scool("--version").out == f"scool_ppl {scool_ppl.__version__}\n"
+    for command in ([], *([name] for name in COMMANDS), ["federations", "show"]):
+        short, long = scool(*command, "-h"), scool(*command, "--help")
+        assert short == long
+        assert short.code == 0
+        assert "Usage: scool" in short.out
 
 
 def test_a_command_that_is_none_is_one_line() -> None:
@@ -65,8 +75,6 @@ def test_an_error_is_one_line_with_its_code(
 
 
 def test_the_root_has_its_rooms_and_nothing_else() -> None:
-    import scool_ppl
-
     assert scool_ppl.train.Clients is scool_ppl.Clients
     for name in ("nothing", "_private", "train.clients", "a.b"):
         assert not hasattr(scool_ppl, name)

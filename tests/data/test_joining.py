@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from scool_ppl.data.preparation import Scaling, with_labels
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.specs import load_federation
 from tests.helpers.federations import small
@@ -55,6 +56,17 @@ def test_a_known_graph_that_is_not_of_groups_is_not_known_of_newcomers() -> None
     assert both.truth is not None
     assert both.truth.tolist() == [[0, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]], "that of the groups 0 1 1 2"
     assert small(groups=None, truth=given).join(small(names=("c", "d"), groups=None)).truth is None
+
+
+def test_images_that_were_scaled_otherwise_join_and_nobody_says_how() -> None:
+    one, other = (
+        dataclasses.replace(
+            WHOLE.select([place]), preparation=with_labels(scaling=Scaling((float(place),), (1.0,), True))
+        )
+        for place in (0, 1)
+    )
+    assert one.join(other).preparation == with_labels()
+    assert one.join(dataclasses.replace(other, preparation=one.preparation)).preparation == one.preparation
 
 
 REFUSED: list[Case] = [

@@ -48,6 +48,11 @@ def test_bytes_are_images_standardised_by_the_training_part(tmp_path: Path, layo
     np.testing.assert_allclose(arrays.inputs_train.numpy(), expected, atol=1e-5)
     np.testing.assert_allclose(arrays.inputs_test.numpy(), expected[:6], atol=1e-5)
     assert arrays.targets_test.tolist() == LABELS[:6].tolist()
+    pixels = BYTES if layout != "none" else BYTES[:, :1]
+    assert arrays.scaling is not None
+    np.testing.assert_allclose(arrays.scaling.mean, pixels.mean((0, 2, 3)), rtol=1e-5)
+    np.testing.assert_allclose(arrays.scaling.std, pixels.std((0, 2, 3)), rtol=1e-5)
+    assert arrays.scaling.of_bytes
 
 
 def test_a_constant_channel_or_dimension_is_not_divided_by_zero(tmp_path: Path) -> None:
@@ -73,6 +78,9 @@ def test_features_are_standardised_by_dimension(tmp_path: Path) -> None:
     flat = inputs.reshape(40, 6)
     expected = (flat - flat[:30].mean(0)) / flat[:30].std(0)
     np.testing.assert_allclose(federation.inputs.numpy(), expected, atol=1e-5)
+    scaling = federation.preparation.scaling
+    np.testing.assert_allclose((flat - scaling.mean) / scaling.std, expected, atol=1e-6)
+    assert not scaling.of_bytes
 
 
 @pytest.mark.parametrize(
@@ -135,6 +143,7 @@ def test_train_and_test_folders_share_the_names_of_classes(tmp_path: Path) -> No
     assert arrays.targets_train.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
     assert arrays.targets_test.tolist() == [1, 2, 2]
     assert arrays.num_classes == 3
+    assert arrays.class_names == ("ant", "bee", "cow")
     write_folder(tmp_path / "test", {"dog": 1})
     with pytest.raises(InputError, match="class 'dog' in test but not in train"):
         load_dataset(f"imagefolder:{tmp_path}", size=12)

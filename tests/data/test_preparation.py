@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from scool_ppl.data.federation import Federation
-from scool_ppl.data.preparation import Category, Numeric, Preparation, with_labels
+from scool_ppl.data.preparation import Category, Numeric, Preparation, Scaling, with_labels
 from scool_ppl.errors import InputError
 from tests.helpers.refusals import Case, refused, refuses
 
@@ -114,3 +114,24 @@ REFUSED: list[Case] = [
 @refused(REFUSED)
 def test_refused(call: Callable[[], Any], words: str) -> None:
     refuses(call, words)
+
+
+def test_the_scale_of_each_input_and_that_of_one_client() -> None:
+    mean, std = POOLED.scale()
+    assert (mean.tolist(), std.tolist()) == ([50.0, 0.0, 0.0, 0.0], [10.0, 1.0, 1.0, 1.0])
+    assert [[value.item() for value in OWN.scale(name)] for name in "ab"] == [[50.0, 10.0], [60.0, 5.0]]
+    alone = OWN.of("b")
+    assert alone == Preparation((Numeric("age", (60.0,), (5.0,)),), Numeric("days", (6.0,), (1.0,)))
+    assert alone.transform({"age": [70]}).item() == OWN.transform({"age": [70]}, "b").item()
+    assert POOLED.of("anybody") is POOLED
+    filled = Preparation(
+        (Category("sex", ("f", "m"), ((0.1, 0.9), (0.5, 0.5))),), Category("died", ("no",)), ("a", "b")
+    )
+    assert filled.of("b").columns == (Category("sex", ("f", "m"), ((0.5, 0.5),)),)
+
+
+def test_the_scaling_of_arrays_is_kept_as_json() -> None:
+    images = with_labels(("cat", "dog"), scaling=Scaling((1.5,), (2.0,), of_bytes=True))
+    assert Preparation.from_json(images.to_json()) == images
+    earlier = POOLED.to_json().replace(', "scaling": null', "")
+    assert Preparation.from_json(earlier) == POOLED

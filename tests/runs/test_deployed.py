@@ -13,11 +13,15 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from scool_ppl.base.codec import encode
+from scool_ppl.data.preparation import Category, Numeric, Preparation
+from scool_ppl.deploy.network import Blueprint
 from scool_ppl.em.state import Deployment
 from scool_ppl.errors import RunError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.runs import deployed
 from scool_ppl.runs.folder import Run
+from scool_ppl.train.networks import network_for
 from scool_ppl.train.questions import Ensemble, Predictor
 from tests.helpers.refusals import refuses
 from tests.helpers.runs import StoppedHereError, driver, finished, stop_after
@@ -121,6 +125,36 @@ def test_what_was_deployed_before_is_replaced(run: Path) -> None:
     Run.open(run).deploy(later)
     equal(Run.open(run).deployment, later)
     assert sorted(path.name for path in (run / "deployed").iterdir()) == sorted(FILES)
+
+
+def test_how_networks_are_built_is_read_back(tmp_path: Path) -> None:
+    told = Blueprint(
+        clients=("a", "b", "c", "ü"),
+        input_shape=(3, 8, 8),
+        tokens=False,
+        network=network_for((3, 8, 8), 2, "cnn", width=0.5),
+        task="classification:num_classes=2",
+        preparation=Preparation(
+            (Numeric("age", (1.5,), (2.0,)), Category("sex", ("f", "m"))), Category("died", ("no",))
+        ),
+    )
+    deployed.save(tmp_path, one_of_everything(), told)
+    assert deployed.load(tmp_path).blueprint == told
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"network": {"name": "cnm", "input_shape": [4], "outputs": 3, "options": {}}}, "unknown network 'cnm'"),
+        ({"network": {"name": "mlp", "input_shape": [4], "outputs": 3, "options": {"width": 2}}}, "unknown option"),
+        ({"network": {"name": "mlp", "input_shape": [5], "outputs": 3, "options": {}}}, "has a parameter '1.bias'"),
+        ({"task": "nonsense"}, "unknown task 'nonsense'"),
+    ],
+)
+def test_a_network_that_cannot_be_built_is_one_line(run: Path, changes: dict[str, Any], words: str) -> None:
+    built = {"name": "mlp", "input_shape": [4], "outputs": 3, "options": {"hidden": [3]}}
+    blueprint(**{"network": built, **changes})(run / "deployed")
+    refuses(lambda: Run.open(run).network("client 0"), words)
 
 
 def test_a_run_that_has_not_ended_says_so(tmp_path: Path) -> None:
@@ -228,6 +262,27 @@ def other_weights(data: Any) -> None:
     data["ensemble"]["weights"] = data["ensemble"]["offsets"]
 
 
+def blueprint(**changes: Any) -> Callable[[Path], None]:
+    """Other words on how the networks are built."""
+
+    def replaced(content: bytes) -> bytes:
+        data = json.loads(content)
+        told = encode(Blueprint.of(clients(K)), {}, "")
+        return json.dumps({**data, "blueprint": {**told, **changes}}).encode()
+
+    return bytes_of(FILES[1], replaced)
+
+
+BLUEPRINTS: dict[str, dict[str, Any]] = {
+    "a client too few": {"clients": ["a"]},
+    "numbers as names": {"clients": [1, 2, 3, 4]},
+    "no shape": {"input_shape": None},
+    "more than there is": {"more": 1},
+    "a preparation of nothing": {"preparation": {}},
+    "a network of nothing": {"network": {}},
+}
+
+
 DAMAGE: dict[str, Callable[[Path], None]] = {
     **{f"no {name}": lambda folder, name=name: (folder / name).unlink() for name in FILES},  # type: ignore[misc]
     **{f"empty {name}": bytes_of(name, lambda content: b"") for name in FILES},
@@ -254,6 +309,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "another tensor": choice(other_weights),
     "no such device": weights_of(device="nonsense"),
     "another order": weights_of(order=[0, 0]),
+    **{f"blueprint with {words}": blueprint(**changes) for words, changes in BLUEPRINTS.items()},
     "one weight": arrays(weights=torch.tensor(1.0)),
     "weights of fewer clients": arrays(weights=torch.ones(K - 1, 4)),
     "weights of fewer candidates": arrays(weights=torch.ones(K, 3)),

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from scool_ppl import EM, Clients, Schedule, load_model
+from scool_ppl.deploy.network import ClientNetwork
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.runs.folder import Run, free_name
-from tests.helpers.runs import finished, graph, row
+from scool_ppl.train.networks import MLP
+from tests.helpers.refusals import refuses
+from tests.helpers.runs import driver, finished, graph, row
+from tests.helpers.small import federation
 
 
 @pytest.mark.parametrize(
@@ -108,3 +114,35 @@ def test_free_names_count_up(tmp_path: Path) -> None:
         names.append(free_name(tmp_path, "fit"))
         names[-1].mkdir()
     assert [path.name for path in names] == ["fit", "fit-2", "fit-3"]
+
+
+def test_a_run_of_em_fit_has_its_clients_networks(tmp_path: Path) -> None:
+    """As modules, and as predictions; those of a function of the user's own where that is passed."""
+    whose = Clients(federation(4), executor="stacked")
+    fit = EM(load_model("local", 4), whose, Schedule(local_steps=2)).fit(1, run=tmp_path / "run", progress=False)
+    run = Run.open(tmp_path / "run")
+    assert run.clients() == whose.names
+    x = whose.federation.inputs[whose.federation.test[2]]
+    outputs, mask = whose.predict(fit.deployment.ensemble)
+    network = run.network("client 2")
+    assert (type(network), network.client, network.training) == (ClientNetwork, "client 2", False)
+    torch.testing.assert_close(network(x), outputs[2][mask[2]].softmax(-1))
+    assert run.predict("client 2", x).tolist() == outputs[2][mask[2]].argmax(-1).tolist()
+    assert [each.client for each in run.networks()] == list(whose.names)
+    assert [each.client for each in run.networks(["client 3", "client 0"])] == ["client 3", "client 0"]
+    refuses(lambda: run.network("client 4"), "unknown client 'client 4'")
+    refuses(lambda: run.networks("client 3"), "expected a list of names")
+
+
+def test_what_no_folder_holds_is_passed(tmp_path: Path) -> None:
+    driver("local", num_clients=4).fit(1, run=tmp_path / "run", progress=False)
+    run = Run.open(tmp_path / "run")
+    refuses(lambda: run.network("client 0"), "built by a function of your own")
+    assert run.network("client 0", network=partial(MLP, 4, 3, (3,))).dtype == torch.float64
+    refuses(lambda: run.network("client 0", network=partial(MLP, 4, 3, (5,))), "has a parameter '1.bias' of shape (5,)")
+
+
+def test_a_run_that_has_not_ended_deploys_nothing(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", {"model": "mine"})
+    for ask in (run.clients, lambda: run.network("a"), lambda: run.predict("a", [[1.0]])):
+        refuses(ask, f"by `scool resume {tmp_path / 'run'}`")

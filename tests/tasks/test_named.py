@@ -11,7 +11,7 @@ import torch
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.categorical import Classification, NextToken
-from scool_ppl.tasks.named import TASKS, read_task, written
+from scool_ppl.tasks.named import TASKS, plain, read_task, task_of, written
 from scool_ppl.tasks.regression import Regression
 from tests.helpers.small import normal
 from tests.helpers.tasks import integers
@@ -85,3 +85,22 @@ def test_wrong_texts_are_one_line(text: str, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         read_task(text, normal(3, 2), normal(3))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "task", [Classification(3), Regression(0.7, 3, 2.5), NextToken(17)], ids=lambda task: task.name
+)
+def test_a_text_that_says_all_is_enough(task: Task) -> None:
+    assert task_of(written(task)) == task
+    assert plain(task) == task
+
+
+def test_a_text_that_does_not_say_all_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"'classification' does not say its num_classes; write .*num_classes="):
+        task_of("classification")
+    with pytest.raises(InputError, match="unknown task"):
+        task_of("clasification:num_classes=3")
+
+
+def test_a_variant_predicts_as_the_task_that_it_varies() -> None:
+    assert plain(Laplace(0.5, 2, 1.0)) == Regression(0.5, 2, 1.0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,7 @@ import torch
 from scool_ppl import InputError, load_federation
 from scool_ppl.runs import Run
 from scool_ppl.workbench import Settings, Workbench
-from scool_ppl.workbench.predict import predict
-from tests.helpers.command import refused, scool
+from scool_ppl.workbench.predict import Predictions, predict
 
 SPEC = "permuted:digits:clients=4,groups=2,train=20,test=30"
 BRIEF = Settings(rounds=1, warmup_epochs=5, local_epochs=1, executor="stacked")
@@ -69,13 +70,43 @@ def test_clients_with_fewer_test_images_are_padded(tmp_path: Path) -> None:
     assert [row.isfinite().all(-1).sum() for row in found.predictive] == sizes
 
 
-def test_the_command_writes_a_file(run: Path, tmp_path: Path) -> None:
-    said = scool("predict", run, "--client", "client 1", "--out", tmp_path / "answers.npz")
-    assert "predictions of 1 client for its own test images" in said.out
-    with np.load(tmp_path / "answers.npz") as arrays:
-        assert set(arrays) == {"names", "predictive", "classes"}
-        assert arrays["names"].tolist() == ["client 1"]
-        np.testing.assert_allclose(arrays["predictive"], predict(run, clients=["client 1"]).predictive)
+def test_a_csv_file_has_a_line_for_each_input(tmp_path: Path) -> None:
+    nan = torch.nan
+    labelled = Predictions(
+        ("a", "b"),
+        torch.tensor([[[0.25, 0.75], [1.0, 0.0]], [[0.5, 0.5], [nan, nan]]]),
+        torch.tensor([[1, 0], [0, -1]]),
+        ("no", "yes"),
+    )
+    labelled.save(tmp_path / "labelled.csv")
+    assert (tmp_path / "labelled.csv").read_text().splitlines() == [
+        "client,row,prediction,probability of no,probability of yes",
+        "a,0,yes,0.25,0.75",
+        "a,1,no,1.0,0.0",
+        "b,0,no,0.5,0.5",
+    ]
+    labelled._replace(labels=()).save(tmp_path / "numbered.csv")
+    assert (tmp_path / "numbered.csv").read_text().splitlines()[:2] == [
+        "client,row,prediction,probability of 0,probability of 1",
+        "a,0,1,0.25,0.75",
+    ]
+    Predictions(("a",), torch.tensor([[[2.5], [-1.0]]]), None).save(tmp_path / "means.csv")
+    assert (tmp_path / "means.csv").read_text() == "client,row,prediction\na,0,2.5\na,1,-1.0\n"
+    with pytest.raises(InputError, match=r"shape \(3, 2\), expected numbers side by side .*\.npz"):
+        Predictions(("a",), torch.zeros(1, 4, 3, 2), None).save(tmp_path / "tokens.csv")
+
+
+def test_neither_the_data_nor_the_model_need_be_there(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps({**told, "federation": "no such", "model": "none"}))
+    inputs = load_federation(SPEC).inputs[:3].numpy()
+    np.savez(tmp_path / "new.npz", inputs=inputs)
+    assert torch.equal(
+        predict(tmp_path / "run", tmp_path / "new.npz").predictive, predict(run, tmp_path / "new.npz").predictive
+    )
+    with pytest.raises(InputError, match="no such"):
+        predict(tmp_path / "run")
 
 
 def test_bad_input_is_one_line(run: Path, tmp_path: Path) -> None:
@@ -87,5 +118,3 @@ def test_bad_input_is_one_line(run: Path, tmp_path: Path) -> None:
         predict(run, tmp_path / "other.npz")
     with pytest.raises(InputError, match="unknown client 'client 9'"):
         predict(run, clients=["client 9"])
-    assert "client 9" in refused("predict", run, "--client", "client 9", "--out", tmp_path / "x.npz")
-    assert not (tmp_path / "x.npz").exists()

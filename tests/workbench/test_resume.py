@@ -6,18 +6,20 @@ That a run goes on bit for bit, and what else is refused, is tested in tests/run
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from scool_ppl import InputError, load_federation
 from scool_ppl.base.describe import versions
 from scool_ppl.base.files import file_sha256
 from scool_ppl.runs.folder import MARK, Run
-from scool_ppl.workbench.resume import Request, resume
+from scool_ppl.workbench.resume import Request, open_run, resume
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.workbench import Workbench
 from scool_ppl.zoo.load import model_path
@@ -97,3 +99,28 @@ def test_a_request_that_no_fit_writes_is_refused_with_another_way_on(
     with pytest.raises(InputError, match=words) as refusal:
         Request.read(Run.open(folder.path))
     assert "EM.fit(..., resume=True)" in str(refusal.value)
+
+
+def test_a_run_opens_in_python_with_all_that_it_was_made_of(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "again")
+    em, clients, state = open_run(run)
+    assert em.clients is clients
+    assert (state.round, state.seed) == (1, 4)
+    (group,) = clients.optimizer([torch.zeros(1, requires_grad=True)]).param_groups
+    assert (group["lr"], group["momentum"]) == (ASKED.rate, 0.5)
+    stored = Run.open(run).deployment.ensemble.predictors[0].networks
+    assert all(torch.equal(value, stored[name]) for name, value in state.params.items())
+    fit = em.fit(2, run=run, resume=True, progress=False)
+    other = resume(tmp_path / "again", 2, progress=False).fit
+    assert all(torch.equal(value, other.state.params[name]) for name, value in fit.state.params.items())
+
+
+def test_a_run_of_another_file_does_not_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scool_ppl.runs.folder.Run.draw", lambda run: [])
+    file = tmp_path / "mine.py"
+    file.write_text(model_path("local").read_text())
+    Workbench(load_federation(SPEC, seed=4), ASKED, progress=False).fit(str(file), run=tmp_path / "run")
+    assert open_run(tmp_path / "run").state.round == 1
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(InputError, match=r"the model file .*mine.py' is not what it was"):
+        open_run(tmp_path / "run")
