@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -242,15 +241,6 @@ class Clients:
         found = [outputs for _, outputs in self._forward(*_networks_of(params)).outputs(params, index, mixture)]
         empty = torch.zeros(self.num_clients, 0, *self._task.output_shape(self.inputs.shape[1:]))
         return torch.cat([*found, *([] if found else [empty])], 1).cpu(), mask
-
-    @torch.no_grad()
-    def outputs(self, params: Params | Ensemble, inputs: Tensor) -> Tensor:
-        """Outputs (K, n, ...) of every client's network or ensemble for the same new inputs (n, ...)."""
-        forward = self._forward(*_networks_of(params))
-        tokens = not inputs.is_floating_point()
-        forward = replace(forward, inputs=inputs.to(self.device, None if tokens else self.inputs.dtype))
-        rows = torch.arange(len(inputs)).expand(self.num_clients, -1)
-        return torch.cat([outputs for _, outputs in forward.outputs(params, rows, None)], 1).cpu()
 
     def _members(self, split: str) -> tuple[Tensor, ...]:
         if split not in SPLITS:

@@ -75,11 +75,17 @@ class Predictions(NamedTuple):
 
     def _lines(self) -> Iterator[list[Any]]:
         for place, name in enumerate(self.names):
-            for row, numbers in enumerate(self.predictive[place].tolist()):
-                chosen = [] if self.classes is None else [int(self.classes[place, row])]
-                if self.predictive[place, row].isnan().any():  # fewer test images than others
-                    continue
-                yield [name, row, *(self.labels[each] if self.labels else each for each in chosen), *numbers]
+            for row, predicted in enumerate(self.predictive[place]):
+                if not predicted.isnan().any():  # one that has fewer test images than others ends here
+                    numbers = map("{:.8g}".format, predicted.tolist())
+                    yield [name, row, *self._chosen(place, row), *numbers]
+
+    def _chosen(self, place: int, row: int) -> list[Any]:
+        """The name or number of the predicted class, if there are classes."""
+        if self.classes is None:
+            return []
+        number = int(self.classes[place, row])
+        return [self.labels[number] if self.labels else number]
 
 
 def predict(

@@ -35,6 +35,8 @@ def provide(text: str, folder: Path) -> None:
     """The reader's own files that a command or snippet names: a folder of tables, one table of all clients."""
     if "hospitals" in text:
         write_hospitals(folder / "hospitals", rows=30)
+    if "new.csv" in text:
+        hospitals(rows=5)["hospital 2"].drop(columns=["died", "days"]).to_csv(folder / "new.csv", index=False)
     if "all.csv" in text:
         tables = [table.assign(hospital=name) for name, table in hospitals(rows=30).items()]
         pd.concat(tables).to_csv(folder / "all.csv", index=False)
@@ -119,6 +121,15 @@ def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.fixture(scope="module")
+def a_run_of_hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of tables."""
+    folder = tmp_path_factory.mktemp("hospitals")
+    spec = f"tables:{write_hospitals(folder / 'hospitals', rows=30)}:target=died"
+    assert run_command(["fit", "local", "--federation", spec, "--out", "run", "--rounds", "1", *QUICK], folder) == 0
+    return folder / "run"
+
+
 @pytest.mark.parametrize("command", OTHERS, ids=lambda command: f"{COMMANDS[command]}-{command}"[:90])
 def test_command(command: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     words = shlex.split(command)[1:]
@@ -128,8 +139,9 @@ def test_command(command: str, tmp_path: Path, request: pytest.FixtureRequest) -
     if words[0] == "compare":
         words += ["--rounds", "1", "--seeds", "1", *QUICK]
         words += [] if "--federation" in words else ["--federation", SMALL]
-    if words[0] in ("plot", "resume", "predict"):
-        shutil.copytree(request.getfixturevalue("a_run"), tmp_path / words[1])
+    if words[0] in ("plot", "resume", "predict", "export"):
+        fixture = "a_run_of_hospitals" if "hospitals" in words[1] else "a_run"
+        shutil.copytree(request.getfixturevalue(fixture), tmp_path / words[1])
     if words[0] == "resume":
         words = ["3" if word == "25" else word for word in words]
     assert run_command(words, tmp_path) == 0

@@ -82,7 +82,7 @@ def test_a_csv_file_has_a_line_for_each_input(tmp_path: Path) -> None:
     assert (tmp_path / "labelled.csv").read_text().splitlines() == [
         "client,row,prediction,probability of no,probability of yes",
         "a,0,yes,0.25,0.75",
-        "a,1,no,1.0,0.0",
+        "a,1,no,1,0",
         "b,0,no,0.5,0.5",
     ]
     labelled._replace(labels=()).save(tmp_path / "numbered.csv")
@@ -91,7 +91,7 @@ def test_a_csv_file_has_a_line_for_each_input(tmp_path: Path) -> None:
         "a,0,1,0.25,0.75",
     ]
     Predictions(("a",), torch.tensor([[[2.5], [-1.0]]]), None).save(tmp_path / "means.csv")
-    assert (tmp_path / "means.csv").read_text() == "client,row,prediction\na,0,2.5\na,1,-1.0\n"
+    assert (tmp_path / "means.csv").read_text() == "client,row,prediction\na,0,2.5\na,1,-1\n"
     with pytest.raises(InputError, match=r"shape \(3, 2\), expected numbers side by side .*\.npz"):
         Predictions(("a",), torch.zeros(1, 4, 3, 2), None).save(tmp_path / "tokens.csv")
 
