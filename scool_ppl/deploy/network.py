@@ -4,67 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from scool_ppl.base.arrays import float_tensor, long_tensor
-from scool_ppl.base.files import file_sha256
-from scool_ppl.base.randomness import seeded
 from scool_ppl.data.own import channels_first
 from scool_ppl.data.preparation import Preparation
-from scool_ppl.em.state import Deployment
-from scool_ppl.errors import InputError, unknown
+from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import Task
-from scool_ppl.tasks.named import plain, task_of, written
-from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import AnyClients, Wrapper
-from scool_ppl.train.networks import NetworkSpec, network_for, network_path
-from scool_ppl.train.questions import Params, Predictor
 
-MakeNetwork = Callable[[], nn.Module]
-NEGLIGIBLE = 1e-6
-"""Networks of a mixture whose shares come to less than this together are not shipped."""
 _AT_ONCE = 1024  # inputs in one forward pass of `predictive`
-
-
-class Blueprint(NamedTuple):
-    """What it takes to build the clients' networks again, beside their parameters."""
-
-    clients: tuple[str, ...]
-    input_shape: tuple[int, ...]
-    tokens: bool
-    network: NetworkSpec | None
-    """None where a function of the user's own builds them."""
-    task: str | None
-    """As far as predictions depend on it; None where it is a class of the user's own."""
-    preparation: Preparation | None
-
-    @classmethod
-    def of(cls, clients: AnyClients) -> Blueprint:
-        """Of clients in this process, or of such inside of others; of clients elsewhere all but the network."""
-        federation = clients.federation
-        inside = clients
-        while isinstance(inside, Wrapper):
-            inside = inside.clients
-        network = inside.network if isinstance(inside, Clients) else None
-        task = plain(federation.task)
-        return cls(
-            clients=tuple(federation.names),
-            input_shape=tuple(federation.inputs.shape[1:]),
-            tokens=not federation.inputs.is_floating_point(),
-            network=network if isinstance(network, NetworkSpec) else None,
-            task=None if task is None else written(task),
-            preparation=federation.preparation,
-        )
-
-    def place(self, client: str) -> int:
-        """The row of a client."""
-        if client not in self.clients:
-            raise unknown("client", client, self.clients)
-        return self.clients.index(client)
 
 
 class Mixed(nn.Module):
@@ -109,13 +61,15 @@ class ClientNetwork(nn.Module):
         client: str,
         candidates: Mapping[str, tuple[float, nn.Module]],
         task: Task,
-        blueprint: Blueprint,
-        offsets: Tensor | None,
+        *,
+        input_shape: tuple[int, ...],
+        tokens: bool = False,
+        preparation: Preparation | None = None,
+        offsets: Tensor | None = None,
     ) -> None:
         super().__init__()
-        preparation = None if blueprint.preparation is None else blueprint.preparation.of(client)
         self.client, self.task, self.preparation = client, task, preparation
-        self.input_shape, self.tokens = blueprint.input_shape, blueprint.tokens
+        self.input_shape, self.tokens = input_shape, tokens
         self.relies_on = {name: weight for name, (weight, _) in candidates.items()}
         self.labels: tuple[str, ...] = () if preparation is None else preparation.labels
         self.candidates = nn.ModuleList(network for _, network in candidates.values())
@@ -207,88 +161,6 @@ class ClientNetwork(nn.Module):
                 "federation has them"
             )
         return rows
-
-
-def client_network(
-    deployment: Deployment,
-    blueprint: Blueprint,
-    client: str,
-    *,
-    network: MakeNetwork | None = None,
-    task: Task | None = None,
-) -> ClientNetwork:
-    """What this client deploys, of its candidates those on which it relies.
-
-    network, task: what the blueprint does not have, because functions or classes of the user's own were used.
-    """
-    place, ensemble = blueprint.place(client), deployment.ensemble
-    make, task = _maker(blueprint, network), _task(blueprint, task)
-    weights = deployment.weights[place].tolist()
-    candidates = {
-        name: (weight, _candidate(predictor, place, make, task))
-        for name, weight, predictor in zip(deployment.candidates, weights, ensemble.predictors, strict=True)
-        if weight > 0
-    }
-    offsets = None if ensemble.offsets is None else ensemble.offsets[place]
-    return ClientNetwork(client, candidates, task, blueprint, offsets)
-
-
-def _candidate(predictor: Predictor, place: int, make: MakeNetwork, task: Task) -> nn.Module:
-    """The network of a client, or the mixture that it predicts with."""
-    networks, mixture = predictor
-    if mixture is None:
-        return _loaded(make, networks, place)
-    weights, peers = mixture
-    share = weights[place].where(peers.mask[place], 0).double()
-    senders = peers.columns().expand_as(weights)[place]
-    if float(share.sum()) <= 0:
-        return _loaded(make, networks, place)
-    share, order = (share / share.sum()).sort()
-    kept = share.cumsum(0) > NEGLIGIBLE
-    each = [_loaded(make, networks, int(sender)) for sender in senders[order[kept]]]
-    return Mixed(each, share[kept].to(next(each[0].parameters()).dtype), task)
-
-
-def _loaded(make: MakeNetwork, networks: Params, place: int) -> nn.Module:
-    """A fresh network with the parameters of a row."""
-    with seeded(0, torch.device("cpu")):  # the seed of `examine`: buffers are those of training
-        module = make()
-    found = {name: tuple(leaf.shape) for name, leaf in module.named_parameters()}
-    expected = {name: tuple(value.shape[1:]) for name, value in networks.items()}
-    if found != expected:
-        wrong = min(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
-        raise InputError(
-            f"the network has a parameter '{wrong}' of shape {found.get(wrong)}, the run's have {expected.get(wrong)}; "
-            "give the function that the clients were made with"
-        )
-    module.to(next(iter(networks.values())).dtype)
-    for name, leaf in module.named_parameters():
-        leaf.data = networks[name][place].clone()
-    return module
-
-
-def _maker(blueprint: Blueprint, network: MakeNetwork | None) -> MakeNetwork:
-    if network is not None:
-        return network
-    if blueprint.network is None:
-        raise InputError(
-            "the run's networks are built by a function of your own, which no folder holds; pass it: network=..."
-        )
-    spec = blueprint.network  # from a file: checked as what users ask for is
-    if (path := network_path(spec.name)) is not None and file_sha256(path) != spec.sha256:
-        raise InputError(
-            f"the network file '{path}' is not what it was when the run ended (SHA-256 {file_sha256(path)[:12]}, expected "
-            f"{str(spec.sha256)[:12]}); restore it, or pass what builds the network: network=..."
-        )
-    return network_for(spec.input_shape, spec.outputs, spec.name, tokens=blueprint.tokens, **spec.options)
-
-
-def _task(blueprint: Blueprint, task: Task | None) -> Task:
-    if task is not None:
-        return task
-    if blueprint.task is None:
-        raise InputError("the run's task is a class of your own, which no folder holds; pass it: task=...")
-    return task_of(blueprint.task)
 
 
 def _weighted(parts: Iterable[Tensor], shares: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from scool_ppl.base.codec import Tensors, decode, encode
 from scool_ppl.base.files import read_regular, replacing
-from scool_ppl.deploy.network import Blueprint
+from scool_ppl.deploy.blueprint import Blueprint
 from scool_ppl.em.state import Deployment
 from scool_ppl.errors import InputError
 from scool_ppl.train.questions import Ensemble, Predictor

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from scool_ppl.base.arguments import check_kind, check_whole
 from scool_ppl.base.codec import Row
 from scool_ppl.base.progress import tracked
-from scool_ppl.deploy.network import Blueprint
+from scool_ppl.deploy.blueprint import Blueprint
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMInfo, EMState, Fit
 from scool_ppl.runs.folder import Run

@@ -19,7 +19,8 @@ from scool_ppl.base.arguments import check_names
 from scool_ppl.base.codec import Row
 from scool_ppl.base.files import read_regular, replacing, write_npz
 from scool_ppl.data.reading import UNREADABLE
-from scool_ppl.deploy.network import Blueprint, ClientNetwork, MakeNetwork, client_network
+from scool_ppl.deploy.blueprint import Blueprint, MakeNetwork, client_network
+from scool_ppl.deploy.network import ClientNetwork
 from scool_ppl.em.state import Deployment
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.graph.cooperation import CooperationGraph

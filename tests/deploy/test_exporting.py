@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.preparation import Category, Numeric, Preparation, Scaling, with_labels
 from scool_ppl.deploy import exporting
+from scool_ppl.deploy.blueprint import Blueprint, client_network
 from scool_ppl.deploy.exporting import FORMATS, export
-from scool_ppl.deploy.network import Blueprint, ClientNetwork, client_network
+from scool_ppl.deploy.network import ClientNetwork
 from scool_ppl.em.state import Deployment
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers

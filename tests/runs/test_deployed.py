@@ -15,7 +15,7 @@ from torch import Tensor
 
 from scool_ppl.base.codec import encode
 from scool_ppl.data.preparation import Category, Numeric, Preparation
-from scool_ppl.deploy.network import Blueprint
+from scool_ppl.deploy.blueprint import Blueprint
 from scool_ppl.em.state import Deployment
 from scool_ppl.errors import RunError
 from scool_ppl.graph.candidates import Peers
