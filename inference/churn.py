@@ -39,7 +39,7 @@ def main(model: str = "scool_sbm", spec: str = "digits", rounds: str = "5", out:
             state, info = em.step(state)
             accuracy = em.evaluate(state).score
             graph = em.graph(state)
-            edges = [(u, v, round(w, 3)) for u, v, w in graph.to_networkx().edges(data="weight") if w > 0.05]
+            edges = [(u, v, round(w, 3)) for u, v, w in graph.to_networkx(0.05).edges(data="weight")]
             lines.append(
                 {"round": state.round, "clients": graph.names, "edges": edges, "left_out": dict(info.quarantined)}
             )

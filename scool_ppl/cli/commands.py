@@ -126,13 +126,19 @@ def compare(
 def plot(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run's folder")],
     gexf: Annotated[bool, typer.Option("--gexf", help="also write graph.gexf, for Gephi")] = False,
+    all_edges: Annotated[bool, typer.Option("--all-edges", help="all edges, not only those that are believed")] = False,
 ) -> None:
-    """Draw the pictures of a run again."""
+    """Draw the pictures of a run again.
+
+    Believed are edges of a probability above one half; where each client chooses one teacher, those at least half as
+    likely as its likeliest.
+    """
     folder = Run.open(run)
-    paths = folder.draw()
+    threshold = 0 if all_edges else None
+    paths = folder.draw(threshold)
     if gexf:
         paths.append(folder.path / "graph.gexf")
-        folder.graph.save(paths[-1])
+        folder.graph.save(paths[-1], threshold)
     for path in paths:
         typer.echo(path)
 

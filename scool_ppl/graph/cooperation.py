@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from scool_ppl.base.arguments import check_whole
 from scool_ppl.base.randomness import generator
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph import files
+from scool_ppl.graph.belief import believed, pieces
 from scool_ppl.graph.blocks import by_appearance, communities, merged
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.scores import Scores, area, block_score, edge_score, group_distance, row_distance
@@ -32,6 +34,7 @@ class CooperationGraph:
     memberships: (K, G) E_q[z]; `blocks_are_final` says that they are what `blocks` returned, as after reading a file.
     groups: the true group of each client.  accuracy, samples: (K,).
     positions: (K, 2) places in the plane that the prior inferred; they become the layout of the drawing.
+    low, high: (K, M) ends of a credible interval of each weight, where they were computed.
     """
 
     weights: Tensor
@@ -44,6 +47,8 @@ class CooperationGraph:
     samples: Tensor | None = None
     positions: Tensor | None = None
     blocks_are_final: bool = False
+    low: Tensor | None = None
+    high: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -69,6 +74,23 @@ class CooperationGraph:
                 "expected probabilities in [0, 1]; use kind='point' for weights that are none"
             )
         object.__setattr__(self, "weights", weights)
+        if self.low is not None or self.high is not None:
+            low, high = self._intervals()
+            object.__setattr__(self, "low", low)
+            object.__setattr__(self, "high", high)
+
+    def _intervals(self) -> tuple[Tensor, Tensor]:
+        """Both ends of the intervals, 0 where a pair was not looked at."""
+        if self.low is None or self.high is None:
+            raise InputError("graph has one of low and high, expected both ends of the intervals or none; give both")
+        shape = tuple(self.weights.shape)
+        for name, end in (("low", self.low), ("high", self.high)):
+            if tuple(end.shape) != shape:
+                raise InputError(f"{name} has shape {tuple(end.shape)}, expected {shape}: as the weights")
+        low, high = (torch.where(self.peers.mask, end.detach(), torch.zeros_like(end)) for end in (self.low, self.high))
+        if not bool((low <= high).all()):
+            raise InputError("intervals have a low end that is not below the high one; expected low <= high, no nan")
+        return low, high
 
     @property
     def num_clients(self) -> int:
@@ -78,9 +100,22 @@ class CooperationGraph:
         """The weights as a (K, K) matrix [receiver, sender], 0 where a pair was not looked at."""
         return self.peers.dense(self.weights)
 
-    def edges(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Receivers, senders and weights of the E edges of non-zero weight, ordered by receiver: three (E,) tensors."""
-        receivers, columns, senders = self.peers._replace(mask=self.weights != 0).pairs()
+    @property
+    def believed(self) -> Tensor:
+        """(K, M) bool, the edges that are believed: w > 1/2 where edges are independent; else see `graph.belief`."""
+        return believed(self.weights, self.kind)
+
+    def chosen(self, threshold: float | None = None) -> Tensor:
+        """(K, M) bool: the edges that are believed; with a threshold those above it, with 0 all whose weight is not 0."""
+        if threshold is None:
+            return self.believed
+        if not math.isfinite(threshold) or threshold < 0:
+            raise InputError(f"threshold is {threshold}, expected a weight of at least 0; 0 is all edges")
+        return self.weights.abs() > threshold
+
+    def edges(self, threshold: float | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Receivers, senders and weights of the E edges that are `chosen`, ordered by receiver: three (E,) tensors."""
+        receivers, columns, senders = self.peers._replace(mask=self.chosen(threshold)).pairs()
         return receivers, senders, self.weights[receivers, columns]
 
     def blocks(self) -> Tensor:
@@ -106,27 +141,44 @@ class CooperationGraph:
             )
         return communities(self.weights, self.peers, self.kind)
 
-    def to_networkx(self) -> nx.DiGraph:
-        """A DiGraph on the names; the edge u -> v, "v learns from u", has weight w[v, u]; weights of 0 are no edges."""
-        return files.to_networkx(self)
+    def connected_blocks(self) -> Tensor:
+        """The blocks cut into the pieces that believed edges connect, (K,) long, numbered by first appearance.
+
+        What a reader sees: clients may share a block because nobody learns from either of them. These are alone here.
+        """
+        receivers, senders, _ = self.edges()
+        return pieces(self._blocks, receivers, senders)
+
+    def to_networkx(self, threshold: float | None = None) -> nx.DiGraph:
+        """A DiGraph on the names: the edge u -> v is "v learns from u", with weight w[v, u].
+
+        Edges are those that are believed; with a threshold those of greater weight, with 0 all whose weight is not 0. They
+        have `weight`, `believed`, `probability` unless the graph is a point mass, and `low` and `high` where known; nodes
+        have `block`, and what is known of each client: `group`, `accuracy`, `samples`, place `x`, `y`.
+        """
+        return files.to_networkx(self, threshold)
 
     @classmethod
     def from_networkx(cls, graph: nx.Graph) -> CooperationGraph:
-        """The inverse of `to_networkx`, in float64; any simple networkx graph will do.
+        """The inverse of `to_networkx(threshold=0)`, in float64; any simple networkx graph will do.
 
-        An edge without a weight weighs 1, an undirected edge goes both ways, a graph of unknown kind is a point mass.
-        Soft memberships come back as one-hot blocks. A graph written from a table of peers comes back as a table of
-        its edges; looked-at pairs of weight 0 are then forgotten.
+        Clients are called as the nodes are. An edge without a weight weighs 1, an undirected edge goes both ways, a graph
+        of unknown kind is a point mass. Soft memberships come back as one-hot blocks. A graph written from a table of
+        peers comes back as a table of its edges; looked-at pairs of weight 0 are then forgotten.
         """
         return files.from_networkx(graph, cls)
 
-    def save(self, path: str | Path) -> None:
-        """Write .graphml or .gexf by networkx; an existing file is replaced in one step or left as it was."""
-        files.save(self, path)
+    def save(self, path: str | Path, threshold: float | None = 0) -> None:
+        """Write .graphml or .gexf by networkx; an existing file is replaced in one step or left as it was.
+
+        All edges are written, so that `load` gives the same graph again; their `believed` says which ones a reader wants.
+        With threshold=None these are the only ones, with a number those above it, as in `to_networkx`.
+        """
+        files.save(self, path, threshold)
 
     @classmethod
     def load(cls, path: str | Path) -> CooperationGraph:
-        """Read what `save` or another program wrote (see `from_networkx` for what is forgotten)."""
+        """Read what `save` or another program wrote; see `from_networkx` for what is forgotten."""
         return files.load(path, cls)
 
     def sample(self, num_samples: int = 1, seed: int = 0) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import ParseError
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from scool_ppl.graph.cooperation import CooperationGraph
 
 
-def to_networkx(cooperation: CooperationGraph) -> nx.DiGraph:
-    """A DiGraph on the names; the edge u -> v, "v learns from u", has weight w[v, u]; weights of 0 are no edges."""
+def to_networkx(cooperation: CooperationGraph, threshold: float | None = None) -> nx.DiGraph:
+    """See CooperationGraph.to_networkx."""
     complete = not cooperation.peers.is_table and bool(
         (cooperation.peers.mask | torch.eye(cooperation.num_clients).bool()).all()
     )
     graph = nx.DiGraph(kind=cooperation.kind, peers="everybody" if complete else "edges")
-    columns: dict[str, Sequence[Any]] = {"name": cooperation.names, "block": cooperation.blocks().tolist()}
+    columns: dict[str, Sequence[Any]] = {"block": cooperation.blocks().tolist()}
     if cooperation.groups is not None:
         columns["group"] = [int(group) for group in cooperation.groups]
     if cooperation.accuracy is not None:
@@ -35,46 +35,43 @@ def to_networkx(cooperation: CooperationGraph) -> nx.DiGraph:
         columns["samples"] = cooperation.samples.long().tolist()
     if cooperation.positions is not None:
         columns["x"], columns["y"] = cooperation.positions.double().T.tolist()
-    for row in zip(*columns.values(), strict=True):
-        graph.add_node(row[0], **dict(zip(columns, row, strict=True)))
-    receivers, senders, weights = cooperation.edges()
-    graph.add_weighted_edges_from(
-        (cooperation.names[sender], cooperation.names[receiver], weight)
-        for receiver, sender, weight in zip(
-            receivers.tolist(), senders.tolist(), weights.double().tolist(), strict=True
-        )
-    )
+    graph.add_nodes_from(zip(cooperation.names, _rows(columns), strict=True))
+    receivers, places, senders = cooperation.peers._replace(mask=cooperation.chosen(threshold)).pairs()
+    tables: dict[str, Tensor] = {"weight": cooperation.weights.double(), "believed": cooperation.believed}
+    if cooperation.kind != "point":
+        tables["probability"] = tables["weight"]
+    if cooperation.low is not None and cooperation.high is not None:
+        tables |= {"low": cooperation.low.double(), "high": cooperation.high.double()}
+    ends = ([cooperation.names[i] for i in part.tolist()] for part in (senders, receivers))
+    about = _rows({name: table[receivers, places].tolist() for name, table in tables.items()})
+    graph.add_edges_from(zip(*ends, about, strict=True))
     return graph
 
 
-def from_networkx(graph: nx.Graph, into: type[CooperationGraph]) -> CooperationGraph:
-    """The inverse of `to_networkx`, in float64; any simple networkx graph will do.
+def _rows(columns: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """One dictionary a row."""
+    return (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
 
-    An edge without a weight weighs 1, an undirected edge goes both ways, a graph of unknown kind is a point mass.
-    Soft memberships come back as one-hot blocks. A graph written from a table of peers comes back as a table of
-    its edges; looked-at pairs of weight 0 are then forgotten.
-    """
+
+def from_networkx(graph: nx.Graph, into: type[CooperationGraph]) -> CooperationGraph:
+    """See CooperationGraph.from_networkx."""
     if graph.is_multigraph() or len(graph) == 0:
         found = "no nodes" if len(graph) == 0 else "parallel edges"
         raise InputError(f"graph has {found}, expected a simple graph with a node per client; convert it by nx.DiGraph")
-    index = {node: position for position, node in enumerate(graph)}
-    triples = [(index[v], index[u], weight) for u, v, weight in graph.edges(data="weight", default=1.0)]
-    if not graph.is_directed():
-        triples += [(u, v, weight) for v, u, weight in triples if u != v]
-    triples.sort(key=lambda triple: triple[:2])
-    receivers = torch.tensor([triple[0] for triple in triples], dtype=torch.long)
-    senders = torch.tensor([triple[1] for triple in triples], dtype=torch.long)
-    weights = _numbers("weight", [triple[2] for triple in triples])
+    receivers, senders, tables = _edges(graph)
     table = _everybody if graph.graph.get("peers", "everybody") == "everybody" else _table
-    matrix, peers = table(len(graph), receivers, senders, weights)
+    place, peers = table(len(graph), receivers, senders)
+    filled = {name: torch.zeros(peers.mask.shape, dtype=torch.float64) for name in tables}
+    for name, values in tables.items():
+        filled[name][place] = values
     block, group = _column(graph, "block"), _column(graph, "group")
     accuracy, samples = _column(graph, "accuracy"), _column(graph, "samples")
     memberships = None if block is None else torch.nn.functional.one_hot(by_appearance(block)).double()
-    place = [_column(graph, axis) for axis in ("x", "y")]
-    positions = None if None in place else torch.stack([_numbers("place", axis or []) for axis in place], 1)
+    at = [_column(graph, axis) for axis in ("x", "y")]
+    positions = None if None in at else torch.stack([_numbers("place", axis or []) for axis in at], 1)
     return into(
-        weights=matrix,
-        names=tuple(str(name) for name in _column(graph, "name") or graph),
+        weights=filled["weight"],
+        names=tuple(str(node) for node in graph),
         peers=peers,
         kind=graph.graph.get("kind", "point"),
         memberships=memberships,
@@ -83,14 +80,30 @@ def from_networkx(graph: nx.Graph, into: type[CooperationGraph]) -> CooperationG
         accuracy=None if accuracy is None else _numbers("accuracy", accuracy),
         samples=None if samples is None else _numbers("samples", samples).long(),
         positions=positions,
+        low=filled.get("low"),
+        high=filled.get("high"),
     )
 
 
-def save(cooperation: CooperationGraph, path: str | Path) -> None:
-    """Write .graphml or .gexf by networkx; an existing file is replaced in one step or left as it was."""
+def _edges(graph: nx.Graph) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Receivers, senders and numbers of the edges, ordered by receiver; intervals where every edge has both ends of one."""
+    index = {node: position for position, node in enumerate(graph)}
+    edges = [(index[v], index[u], about) for u, v, about in graph.edges(data=True)]
+    if not graph.is_directed():
+        edges += [(u, v, about) for v, u, about in edges if u != v]
+    edges.sort(key=lambda edge: edge[:2])
+    tables = {"weight": _numbers("weight", [about.get("weight", 1.0) for *_, about in edges])}
+    if edges and all(about.get("low") is not None and about.get("high") is not None for *_, about in edges):
+        tables |= {name: _numbers(name, [about[name] for *_, about in edges]) for name in ("low", "high")}
+    receivers, senders = (torch.tensor([edge[end] for edge in edges], dtype=torch.long) for end in (0, 1))
+    return receivers, senders, tables
+
+
+def save(cooperation: CooperationGraph, path: str | Path, threshold: float | None = 0) -> None:
+    """See CooperationGraph.save."""
     path = Path(path)
     suffix = _suffix(path)
-    graph = cooperation.to_networkx()
+    graph = to_networkx(cooperation, threshold)
     if suffix == ".gexf":
         # GEXF has no attributes of the graph itself but its name.
         graph.graph["name"] = f"kind={graph.graph['kind']} peers={graph.graph['peers']}"
@@ -99,7 +112,7 @@ def save(cooperation: CooperationGraph, path: str | Path) -> None:
 
 
 def load(path: str | Path, into: type[CooperationGraph]) -> CooperationGraph:
-    """Read what `save` or another program wrote (see `from_networkx` for what is forgotten)."""
+    """See CooperationGraph.load."""
     path = Path(path)
     suffix = _suffix(path)
     try:
@@ -109,7 +122,16 @@ def load(path: str | Path, into: type[CooperationGraph]) -> CooperationGraph:
     if suffix == ".gexf":
         named = dict(item.split("=", 1) for item in str(graph.graph.get("name", "")).split() if "=" in item)
         graph.graph.update({name: named[name] for name in ("kind", "peers") if name in named})
-    return into.from_networkx(graph)
+    return into.from_networkx(_called(graph))
+
+
+def _called(graph: nx.Graph) -> nx.Graph:
+    """The graph with the nodes called as the file calls them: programs that number their nodes write names beside them."""
+    for attribute in ("name", "label"):
+        names = [str(name) for name in _column(graph, attribute) or () if name]
+        if len(set(names)) == len(graph):
+            return nx.relabel_nodes(graph, dict(zip(graph, names, strict=True)))
+    return graph
 
 
 def _suffix(path: Path) -> str:
@@ -137,18 +159,19 @@ def _integers(labels: Sequence[Any]) -> tuple[int, ...]:
     return tuple(labels if all(isinstance(label, int) for label in labels) else by_appearance(labels).tolist())
 
 
-def _everybody(count: int, receivers: Tensor, senders: Tensor, weights: Tensor) -> tuple[Tensor, Peers]:
-    matrix = torch.zeros(count, count, dtype=torch.float64)
-    matrix[receivers, senders] = weights
-    return matrix, Peers.everybody(count, includes_self=bool((receivers == senders).any()))
+Places = tuple[Tensor, Tensor]
+"""Row and column of each edge in a (K, M) table."""
 
 
-def _table(count: int, receivers: Tensor, senders: Tensor, weights: Tensor) -> tuple[Tensor, Peers]:
+def _everybody(count: int, receivers: Tensor, senders: Tensor) -> tuple[Places, Peers]:
+    return (receivers, senders), Peers.everybody(count, includes_self=bool((receivers == senders).any()))
+
+
+def _table(count: int, receivers: Tensor, senders: Tensor) -> tuple[Places, Peers]:
     """The edges, sorted by receiver, as a table with as many columns as the receiver of most senders needs."""
     degree = torch.bincount(receivers, minlength=count)
     columns = torch.arange(len(receivers)) - (degree.cumsum(0) - degree)[receivers]
     width = max(int(degree.max()), 1)
-    table, mask = torch.zeros(count, width, dtype=torch.float64), torch.zeros(count, width, dtype=torch.bool)
-    candidates = torch.zeros(count, width, dtype=torch.long)
-    table[receivers, columns], mask[receivers, columns], candidates[receivers, columns] = weights, True, senders
-    return table, Peers(mask, candidates)
+    mask, candidates = torch.zeros(count, width, dtype=torch.bool), torch.zeros(count, width, dtype=torch.long)
+    mask[receivers, columns], candidates[receivers, columns] = True, senders
+    return (receivers, columns), Peers(mask, candidates)

@@ -138,7 +138,7 @@ def _draw_edges(
     from matplotlib.collections import LineCollection, PolyCollection
     from matplotlib.colors import to_rgb
 
-    receivers, senders, values = (part.numpy() for part in graph.edges())
+    receivers, senders, values = (part.numpy() for part in graph.edges(0))
     scale = 1.0 if graph.kind == "edges" else float(values.max(initial=1e-12))
     heavy = (values >= threshold * scale) & (receivers != senders)
     order = np.flatnonzero(heavy)[np.argsort(values[heavy], kind="stable")]

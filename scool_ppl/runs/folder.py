@@ -209,13 +209,13 @@ class Run:
             )
         return deployment, blueprint
 
-    def draw(self) -> list[Path]:
-        """graph.png, weights.png and history.png, from the folder's files."""
+    def draw(self, threshold: float | None = None) -> list[Path]:
+        """graph.png, weights.png and history.png, from the folder's files; the graph's edges are as in `to_networkx`."""
         from scool_ppl.runs.pictures import draw
 
         if not (self.path / SUMMARY).is_file():
             raise InputError(self._unfinished())
-        return draw(self)
+        return draw(self, threshold)
 
     def write_text(self, name: str, content: str) -> None:
         """Write a file of the folder in one step."""

@@ -12,8 +12,11 @@ from scool_ppl.runs.deployed import FILE
 from scool_ppl.runs.folder import SUMMARY, Run
 
 
-def draw(run: Run) -> list[Path]:
-    """graph.png, weights.png and history.png of a run that has ended, and deployed.png where clients had a choice."""
+def draw(run: Run, threshold: float | None = None) -> list[Path]:
+    """graph.png, weights.png and history.png of a run that has ended, and deployed.png where clients had a choice.
+
+    The edges of graph.png are those that are believed, or above the threshold: 0 is all.
+    """
     from scool_ppl.plots.deployment import draw_deployment
     from scool_ppl.plots.graph import draw_graph
     from scool_ppl.plots.history import draw_history
@@ -35,7 +38,7 @@ def draw(run: Run) -> list[Path]:
         for round, weights in graphs.items()
     }
     pictures = {
-        "graph.png": draw_graph(final),
+        "graph.png": draw_graph(final, threshold=threshold),
         "weights.png": draw_weights_over_rounds(series, truth=truth),
         "history.png": draw_history(run.history, baseline=_baseline(summary, run.path / SUMMARY)),
     }

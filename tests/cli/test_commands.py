@@ -18,6 +18,7 @@ import pytest
 
 from scool_ppl.cli.federations import federations
 from scool_ppl.errors import RunError
+from scool_ppl.runs.folder import Run
 from scool_ppl.zoo import load as zoo
 from tests.helpers.command import FILES, TINY, bits, contents, fit, refused, rows, scool
 
@@ -120,7 +121,7 @@ def test_the_graph_file_says_who_is_who(learned: tuple[Path, str]) -> None:
     graph = nx.read_graphml(learned[0] / "graph.graphml")
     assert graph.is_directed()
     for _, data in graph.nodes(data=True):
-        assert set(data) == {"name", "group", "block", "accuracy", "samples"}
+        assert set(data) == {"group", "block", "accuracy", "samples"}
     with np.load(learned[0] / "weights.npz") as arrays:
         last, names = arrays["weights"][-1], arrays["names"].tolist()
     for u, v, weight in graph.edges(data="weight"):
@@ -219,7 +220,13 @@ def test_plot_draws_the_same_pictures_again(learned: tuple[Path, str], tmp_path:
     assert answer.out.split() == [str(run / name) for name in ("graph.png", "weights.png", "history.png")]
     assert contents(run) == before  # bit for bit, the line of local-only training included
     assert scool("plot", run, "--gexf").code == 0
-    assert nx.read_gexf(run / "graph.gexf").number_of_nodes() == 4
+    graph, file = Run.open(run).graph, nx.read_gexf(run / "graph.gexf")
+    assert sorted(file.nodes) == sorted(graph.names)
+    assert file.number_of_edges() == int(graph.believed.sum()) < 12
+    believed = (run / "graph.png").read_bytes()
+    assert scool("plot", run, "--gexf", "--all-edges").code == 0
+    assert nx.read_gexf(run / "graph.gexf").number_of_edges() == int((graph.weights != 0).sum()) == 12
+    assert (run / "graph.png").read_bytes() != believed
     assert {path.name for path in run.iterdir()} == {*ENTRIES, "graph.gexf"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,15 +26,35 @@ def test_masked_pairs_have_no_influence() -> None:
     changed = torch.where(original.peers.mask, original.weights, torch.full_like(original.weights, torch.nan))
     other = CooperationGraph(changed, original.names, original.peers)
     assert torch.equal(other.weights, original.weights)
-    assert list(other.to_networkx().edges(data=True)) == list(original.to_networkx().edges(data=True))
+    assert list(other.to_networkx(0).edges(data=True)) == list(original.to_networkx(0).edges(data=True))
     assert other.score(torch.ones(4, 4)) == original.score(torch.ones(4, 4))
 
 
 def test_edges_are_those_of_the_dense_graph() -> None:
     for graph in (planted([0, 1, 1]), table()):
-        receivers, senders, weights = graph.edges()
-        assert torch.equal(torch.stack([receivers, senders], 1), graph.dense().nonzero())
-        assert torch.equal(weights, graph.dense()[receivers, senders])
+        for threshold, there in ((None, graph.dense() > 0.5), (0, graph.dense() != 0), (0.65, graph.dense() > 0.65)):
+            receivers, senders, weights = graph.edges(threshold)
+            assert torch.equal(torch.stack([receivers, senders], 1), there.nonzero())
+            assert torch.equal(weights, graph.dense()[receivers, senders])
+    for threshold in (-0.1, float("nan")):
+        with pytest.raises(InputError, match="expected a weight of at least 0; 0 is all edges"):
+            planted([0, 1]).edges(threshold)
+
+
+def test_intervals_come_in_pairs_and_in_order() -> None:
+    graph = planted([0, 0, 1])
+    low, high = graph.weights - 0.01, graph.weights + 0.02
+    whole = replace(graph, low=low, high=high)
+    assert whole.low is not None
+    assert not whole.low[~graph.peers.mask].any(), "nothing is said of pairs that were not looked at"
+    for wrong, complaint in (
+        ({"low": low}, "give both"),
+        ({"low": low, "high": high[:2]}, r"high has shape \(2, 3\), expected \(3, 3\)"),
+        ({"low": high, "high": low}, "expected low <= high"),
+        ({"low": low, "high": high * torch.nan}, "expected low <= high, no nan"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            replace(graph, **wrong)  # type: ignore[arg-type]
 
 
 def test_draws_follow_the_weights() -> None:
@@ -82,7 +103,7 @@ def test_nothing_is_done_pair_by_pair() -> None:
         groups = [i % 4 for i in range(clients)]
         graph = planted(groups, memberships=torch.nn.functional.one_hot(torch.tensor(groups)))
         with Operations() as operations:
-            assert graph.to_networkx().number_of_edges() == clients * (clients - 1)
+            assert graph.to_networkx(0).number_of_edges() == clients * (clients - 1)
             graph.score()
             graph.sample(2)
         found.append(operations.count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
@@ -16,23 +17,69 @@ from tests.helpers.graphs import planted, table
 
 def test_networkx_edge_means_receiver_learns_from_sender() -> None:
     graph = planted([0, 0, 1], accuracy=torch.tensor([0.5, 0.25, 1.0]), samples=torch.tensor([3, 4, 5]))
-    network = graph.to_networkx()
+    network = graph.to_networkx(threshold=0)
     assert network["client 2"]["client 0"]["weight"] == graph.weights[0, 2].item()
     assert network.number_of_edges() == 6
-    expected = {"name": "client 1", "group": 0, "block": 0, "accuracy": 0.25, "samples": 4}
+    expected = {"group": 0, "block": 0, "accuracy": 0.25, "samples": 4}
     assert network.nodes["client 1"] == expected
     assert {k: type(v) for k, v in network.nodes["client 1"].items()} == {k: type(v) for k, v in expected.items()}
 
 
 def test_networkx_agrees_with_adjacency_of_dense() -> None:
     for graph in (planted([0, 1, 1, 0, 2]), table()):
-        adjacency = torch.from_numpy(nx.to_numpy_array(graph.to_networkx(), nodelist=graph.names))
+        adjacency = torch.from_numpy(nx.to_numpy_array(graph.to_networkx(0), nodelist=graph.names))
         assert torch.equal(adjacency.T, graph.dense().double())
+
+
+def test_edges_are_those_that_are_believed_and_carry_what_is_known_of_them() -> None:
+    graph = planted([0, 0, 1])
+    network = graph.to_networkx()
+    assert sorted(network.edges) == [("client 0", "client 1"), ("client 1", "client 0")]
+    weight = graph.weights[1, 0].item()
+    assert network.edges["client 0", "client 1"] == {"weight": weight, "probability": weight, "believed": True}
+    assert graph.to_networkx(threshold=0).edges["client 0", "client 2"]["believed"] is False
+    spread = replace(graph, low=graph.weights / 2, high=graph.weights.sqrt())
+    edge = spread.to_networkx().edges["client 0", "client 1"]
+    assert (edge["low"], edge["high"]) == (weight / 2, pytest.approx(weight**0.5))
+    assert "probability" not in replace(graph, kind="point").to_networkx().edges["client 0", "client 1"]
+
+
+@pytest.mark.parametrize("suffix", [".graphml", ".gexf"])
+def test_a_node_that_is_renamed_is_called_so_everywhere(tmp_path: Path, suffix: str) -> None:
+    names = {"client 0": "Bern", "client 1": "Genève", "client 2": "Chur"}
+    renamed = nx.relabel_nodes(planted([0, 0, 1]).to_networkx(), names)
+    graph = CooperationGraph.from_networkx(renamed)
+    assert graph.names == ("Bern", "Genève", "Chur")
+    assert "client" not in str(renamed.nodes(data=True))
+    graph.save(tmp_path / f"graph{suffix}")
+    assert "client" not in (tmp_path / f"graph{suffix}").read_text()
+    assert CooperationGraph.load(tmp_path / f"graph{suffix}").names == graph.names
+
+
+def test_names_beside_numbered_nodes_are_read_from_files(tmp_path: Path) -> None:
+    """As other programs write them, and as this one did."""
+    numbered = nx.DiGraph([("n0", "n1")])
+    for attribute in ("name", "label"):
+        nx.set_node_attributes(numbered, {"n0": "Bern", "n1": "Chur"}, attribute)
+        nx.write_graphml(numbered, tmp_path / "graph.graphml")
+        assert CooperationGraph.load(tmp_path / "graph.graphml").names == ("Bern", "Chur")
+        for node in numbered:
+            numbered.nodes[node].pop("name", None)
+    nx.set_node_attributes(numbered, "same", "label")
+    nx.write_graphml(numbered, tmp_path / "graph.graphml")
+    assert CooperationGraph.load(tmp_path / "graph.graphml").names == ("n0", "n1")
+
+
+def test_files_with_a_threshold_have_those_edges_only(tmp_path: Path) -> None:
+    graph = planted([0, 0, 1])
+    for threshold, edges in ((None, 2), (0, 6), (0.99, 0)):
+        graph.save(tmp_path / "graph.gexf", threshold)
+        assert nx.read_gexf(tmp_path / "graph.gexf").number_of_edges() == edges
 
 
 def test_self_edges_only_when_there() -> None:
     graph = planted([0, 0, 1])
-    assert nx.number_of_selfloops(graph.to_networkx()) == 0
+    assert nx.number_of_selfloops(graph.to_networkx(0)) == 0
     own = CooperationGraph(torch.eye(3), graph.names, Peers.everybody(3, includes_self=True), kind="rows")
     assert sorted(own.to_networkx().edges) == [(name, name) for name in graph.names]
     assert torch.equal(CooperationGraph.from_networkx(own.to_networkx()).dense(), torch.eye(3).double())
@@ -91,12 +138,15 @@ def test_files_keep_everything(tmp_path: Path, suffix: str, kind: str) -> None:
     generator = torch.Generator().manual_seed(3)
     memberships = torch.rand(7, 9, generator=generator)
     graph = planted(groups, kind=kind, memberships=memberships, accuracy=torch.rand(7), samples=torch.arange(7) + 30)
+    graph = replace(graph, low=graph.weights / 3, high=graph.weights.sqrt())
     graph.save(tmp_path / f"graph{suffix}")
     loaded = CooperationGraph.load(tmp_path / f"graph{suffix}")
     assert (loaded.dense() - graph.dense()).abs().max() <= 1e-12
     assert (loaded.names, loaded.groups, loaded.kind) == (graph.names, graph.groups, kind)
     assert torch.equal(loaded.blocks(), graph.blocks())
     assert torch.equal(loaded.peers.mask, graph.peers.mask)
+    for end in ("low", "high"):
+        assert (getattr(loaded, end) - getattr(graph, end)).abs().max() <= 1e-12
     assert loaded.accuracy is not None
     assert graph.accuracy is not None
     assert torch.equal(loaded.accuracy, graph.accuracy.double())
@@ -114,6 +164,21 @@ def test_files_keep_a_table_of_peers(tmp_path: Path, suffix: str) -> None:
     assert loaded.weights.shape == (4, 2)
     assert torch.equal(loaded.dense(), graph.dense().double())
     assert int(loaded.peers.mask.sum()) == 5
+    assert loaded.low is None
+
+
+def test_a_file_of_an_earlier_version_gives_the_same_graph(tmp_path: Path) -> None:
+    """Nodes had their name a second time, edges a weight alone."""
+    graph = planted([0, 1, 1, 0])
+    old = graph.to_networkx(0)
+    nx.set_node_attributes(old, {name: name for name in old}, "name")
+    for *_, edge in old.edges(data=True):
+        del edge["probability"], edge["believed"]
+    nx.write_graphml(old, tmp_path / "old.graphml")
+    loaded = CooperationGraph.load(tmp_path / "old.graphml")
+    assert loaded.names == graph.names
+    assert torch.equal(loaded.weights, graph.weights)
+    assert torch.equal(loaded.believed, graph.believed)
 
 
 def test_a_lone_client(tmp_path: Path) -> None:

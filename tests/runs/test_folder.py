@@ -48,7 +48,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert run.history == [row(1), row(2), row(3)]
     assert run.read_json("summary.json")["gain_over_local"] == 0.2
     assert torch.equal(run.graph.dense(), graph(3).weights)
-    assert list(run.graph.to_networkx().edges(data="weight")) == [("b", "a", 0.03)]  # a learns from b
+    assert list(run.graph.to_networkx(0).edges(data="weight")) == [("b", "a", 0.03)]  # a learns from b
     with np.load(run.path / "weights.npz") as arrays:
         assert np.array_equal(arrays["truth"], truth.numpy())
 
