@@ -2,76 +2,59 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from scool_ppl.errors import InputError
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.plots.style import PALETTE, SHAPES, Array, axes_or_new, short_names
+from scool_ppl.plots.layout import layout
+from scool_ppl.plots.legend import Entry, draw_legend, legend_height
+from scool_ppl.plots.style import LETTER, SHAPES, Array, colours, ink, new_figure, short_names, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 Positions = Mapping[str, tuple[float, float]]
+_SINGLE = "white"
+"""Colour of clients that are in no block with others."""
+_SIDES = np.array([[0, -1], [0, 1], [1, 0], [-1, 0]])
+"""Below, above, right, left."""
+_INSIDE = 3
+"""So many letters fit into a node."""
+_MOST_ENTRIES = 36
+"""Blocks that the legend names; of more, the largest."""
+_MOST_EDGES = 30_000
+"""Of more edges the heaviest are drawn: more are not told apart, and take their time."""
 
 
-def layout(graph: CooperationGraph, *, seed: int = 0) -> dict[str, tuple[float, float]]:
-    """A place in [-1, 1]^2 for each client: blocks on a circle, apart; a spring layout inside each block.
+class _Written(NamedTuple):
+    """The label of a client and its offset in points."""
 
-    A graph with positions of its own (a latent space) is drawn at them.
-    """
-    if graph.positions is not None:
-        return _fitted(graph.names, graph.positions.double().numpy())
-    blocks = graph.blocks().numpy()
-    radii = np.sqrt(np.bincount(blocks))
-    centres = _circle(radii)
-    weights = graph.dense().double().numpy().clip(min=0)
-    places = np.zeros((len(blocks), 2))
-    for block, radius in enumerate(radii):
-        members = np.flatnonzero(blocks == block)
-        places[members] = centres[block] + 0.8 * radius * _springs(weights[np.ix_(members, members)], seed)
-    return _fitted(graph.names, places)
+    client: int
+    text: str
+    away: tuple[float, float]
 
 
-def _fitted(names: Sequence[str], places: Array) -> dict[str, tuple[float, float]]:
-    """The places moved and scaled into [-1, 1]^2."""
-    places = places - (places.max(axis=0) + places.min(axis=0)) / 2
-    places = places / max(float(np.abs(places).max()), 1e-12)
-    return {name: (float(x), float(y)) for name, (x, y) in zip(names, places, strict=True)}
+class _Blocks(NamedTuple):
+    """Blocks as they are drawn: `pieces` (K,) that believed edges connect, those of several clients `shown`, by size."""
 
+    pieces: NDArray[np.int64]
+    names: dict[int, str]
+    colour: list[str]
 
-def _circle(radii: Array) -> Array:
-    """Centres of discs on a circle just large enough to keep them apart, clockwise from the top."""
-    if len(radii) == 1:
-        return np.zeros((1, 2))
-    angles = np.pi / 2 - 2 * np.pi * (np.cumsum(radii) - radii / 2) / radii.sum()
-    unit = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    apart = np.linalg.norm(unit[:, None] - unit, axis=2) + np.eye(len(radii))
-    needed = (radii[:, None] + radii) / apart * (1 - np.eye(len(radii)))
-    centres: Array = 1.15 * needed.max() * unit
-    return centres
+    @property
+    def singles(self) -> int:
+        return self.colour.count(_SINGLE)
 
-
-def _springs(weights: Array, seed: int) -> Array:
-    """Places (n, 2) in the unit disc by a few spring iterations from a sunflower's pattern."""
-    count = len(weights)
-    if count == 1:
-        return np.zeros((1, 2))
-    turns = np.arange(count) * (2 * np.pi / count if count < 8 else np.pi * (3 - math.sqrt(5))) + np.pi / 2
-    reach = np.ones(count) if count < 8 else np.sqrt((np.arange(count) + 0.5) / count)
-    jitter = np.random.default_rng(seed).normal(scale=0.02, size=(count, 2))
-    places = np.stack([reach * np.cos(turns), reach * np.sin(turns)], axis=1) + jitter
-    network = nx.from_numpy_array((weights + weights.T) / max(2 * float(weights.max()), 1e-12))
-    sprung = nx.spring_layout(network, pos=dict(enumerate(places)), iterations=30, scale=None, seed=seed)
-    places = np.array([sprung[node] for node in range(count)])
-    places -= places.mean(axis=0)
-    return places / max(float(np.linalg.norm(places, axis=1).max()), 1e-12)
+    def outward(self, places: Array) -> Array:
+        """From the middle of its block to each client, (K, 2)."""
+        total = np.stack([np.bincount(self.pieces, places[:, axis]) for axis in (0, 1)], axis=1)
+        outward: Array = places - (total / np.bincount(self.pieces)[:, None])[self.pieces]
+        return outward
 
 
 def draw_graph(
@@ -79,69 +62,136 @@ def draw_graph(
     ax: Axes | None = None,
     *,
     positions: Positions | None = None,
-    threshold: float = 0.1,
+    threshold: float | None = None,
     title: str | None = None,
 ) -> Axes:
     """Draw who learns from whom: colour = block, shape = true group (where known), arrows from sender to receiver.
 
-    Width and opacity of an edge grow with its weight relative to 1 (independent edges) or to the heaviest; edges
-    below `threshold` on this scale are left out.
+    Edges are those that are believed; with a threshold those of greater weight, with 0 all. Their width and opacity grow
+    with the weight, relative to 1 (independent edges) or to the heaviest. A block is what believed edges connect:
+    clients in no block with others are white, those without any believed edge stand below.
     """
-    ax = axes_or_new(ax, (6.4, 6.4))
+    blocks, groups = _blocks_of(graph), _groups_of(graph)
+    side = float(np.clip(6.4 + 0.04 * (graph.num_clients - 20), 6.4, 11.0))
+    entries = _entries(graph, blocks, groups)
     positions = layout(graph) if positions is None else positions
     missing = [name for name in graph.names if name not in positions]
     if missing:
         raise InputError(f"positions lack client '{missing[0]}', expected one per client; use layout(graph)")
     places = np.array([positions[name] for name in graph.names], dtype=float)
-    blocks = graph.blocks().numpy()
-    ax.set_aspect("equal")
-    ax.set_axis_off()
-    ax.set(xlim=(-1.15, 1.15), ylim=(-1.5, 1.15))
+    labels = short_names(graph.names, 200)
+    # Names beside the nodes need room that names inside them do not.
+    margin, share = (0.18, 0.7) if max(map(len, labels)) <= _INSIDE else (0.36, 0.45)
+    page = np.array([[-1 - margin, places[:, 1].min() - margin], [1 + margin, places[:, 1].max() + margin]])
+    if ax is None:
+        height = side * (page[1, 1] - page[0, 1]) / (2 + 2 * margin) + legend_height(entries, 72 * side) / 72
+        # Filling the figure, so that its size in points is known before it is drawn.
+        ax = new_figure((side, height + 0.3), "none").add_axes((0.01, 0.01, 0.98, 0.98 - 0.3 / (height + 0.3)))
     if title is not None:
         ax.set_title(title)
-    points = min(ax.get_window_extent().width / 2.3, ax.get_window_extent().height / 2.65) * 72 / ax.figure.dpi
+    points = _make_room(ax, page, entries)
+    spacing = _spacing(places, points)
     # Inferred places may be as near as they like: better that clients overlap than that nobody sees them.
-    diameter = max(_diameter(places, points), 0.0 if graph.positions is None else 11.0)
-    lightest = _draw_edges(ax, graph, places, blocks, diameter / points / 2, threshold)
-    groups = (
-        np.zeros(len(blocks), dtype=int) if graph.groups is None else np.unique(graph.groups, return_inverse=True)[1]
-    )
+    diameter = float(np.clip(share * spacing, 3.0 if graph.positions is None else 11.0, 24.0))
+    count = _draw_edges(ax, graph, places, blocks, diameter / points / 2, threshold)
     for group in np.unique(groups):
-        here = groups == group
+        here = np.flatnonzero(groups == group)
         ax.scatter(
             places[here, 0],
             places[here, 1],
             s=diameter**2,
-            c=[PALETTE[block % len(PALETTE)] for block in blocks[here]],
-            marker=SHAPES[group % len(SHAPES)],
+            c=[blocks.colour[client] for client in here],
+            marker=SHAPES[group],
             edgecolors="black",
             linewidths=min(0.8, diameter / 15),
             zorder=3,
         )
-    _draw_labels(ax, graph.names, places, blocks, diameter)
-    _graph_legend(ax, graph, blocks, lightest)
+    _draw_labels(ax, labels, places, points, page, blocks, diameter)
+    draw_legend(ax, entries, _summary(graph, blocks, count, threshold))
     return ax
 
 
-def _diameter(places: Array, points: float) -> float:
-    """Diameter of a node in points: as large as the nearest clients allow, but for a few pairs, within reason."""
+def _blocks_of(graph: CooperationGraph) -> _Blocks:
+    """Blocks are called by their number; of one that falls into several pieces, the second is b, the third c, ..."""
+    pieces, numbers = graph.connected_blocks().numpy(), graph.blocks().numpy()
+    sizes = np.bincount(pieces)
+    names: dict[int, str] = {}
+    seen: dict[int, int] = {}
+    for piece in np.flatnonzero(sizes > 1).tolist():
+        number = int(numbers[pieces == piece][0])
+        again = seen[number] = seen.get(number, -1) + 1
+        names[piece] = f"block {number}{chr(ord('a') + again % 26) if again else ''}"
+    colour = dict(zip(names, colours(len(names)), strict=True))
+    return _Blocks(pieces, names, [colour.get(piece, _SINGLE) for piece in pieces.tolist()])
+
+
+def _groups_of(graph: CooperationGraph) -> NDArray[np.int64]:
+    """The shape of each client: its true group, where there are not more groups than shapes."""
+    groups = np.unique([0] * graph.num_clients if graph.groups is None else graph.groups, return_inverse=True)[1]
+    return groups if groups.max() < len(SHAPES) else np.zeros_like(groups)
+
+
+def _entries(graph: CooperationGraph, blocks: _Blocks, groups: NDArray[np.int64]) -> list[Entry]:
+    sizes = np.bincount(blocks.pieces)
+    largest = sorted(blocks.names, key=lambda piece: -sizes[piece])[:_MOST_ENTRIES]
+    colour = dict(zip(blocks.pieces.tolist(), blocks.colour, strict=True))
+    entries = [Entry(f"{blocks.names[piece]} ({sizes[piece]})", colour[piece], "o") for piece in sorted(largest)]
+    if len(blocks.names) > len(largest):
+        entries.append(Entry(f"{len(blocks.names) - len(largest)} smaller blocks", None, ""))
+    if blocks.singles:
+        entries.append(Entry(f"in no block ({blocks.singles})", _SINGLE, "o"))
+    if graph.groups is not None and (groups.max() > 0 or len(set(graph.groups)) == 1):
+        names = np.unique(graph.groups)
+        entries += [Entry(f"true group {name}", "0.8", SHAPES[place]) for place, name in enumerate(names)]
+    return entries
+
+
+def _summary(graph: CooperationGraph, blocks: _Blocks, edges: int, threshold: float | None) -> str:
+    """What the picture shows, as the title of its legend."""
+    count, clients = len(blocks.names), graph.num_clients
+    text = f"{count or 'no'} block{'s' * (count != 1)}, {clients} client{'s' * (clients > 1)}"
+    if not edges:
+        return f"{text}; no edges"
+    believed = "w > 0.5" if graph.kind == "edges" else "believed edges"
+    shown = believed if threshold is None else f"w > {threshold:.2g}"
+    more = f", the {_MOST_EDGES} heaviest of {edges}" if edges > _MOST_EDGES else ""
+    return f"{text}; sender → receiver, {shown}{more}"
+
+
+def _make_room(ax: Axes, page: Array, entries: Sequence[Entry]) -> float:
+    """Limits of the axes with the page, its low and its high corner, above the legend; returns the points of one unit."""
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+    box, scale = ax.get_window_extent(), 72 / ax.figure.dpi
+    width, height = box.width * scale, box.height * scale
+    below = legend_height(entries, width)
+    points = float((np.array([width, max(height - below, 0.3 * height)]) / (page[1] - page[0])).min())
+    ax.set(xlim=page[:, 0], ylim=(page[0, 1] - below / points, page[1, 1]))
+    return points
+
+
+def _spacing(places: Array, points: float) -> float:
+    """Distance in points to the nearest client, but for a few pairs that are nearer."""
+    from scipy.spatial import KDTree
+
     if len(places) == 1:
-        return 24.0
-    apart = np.linalg.norm(places[:, None] - places, axis=2) + 1e9 * np.eye(len(places))
-    return float(np.clip(0.7 * points * np.quantile(apart.min(axis=1), 0.1), 3.0, 24.0))
+        return points
+    nearest = KDTree(places).query(places, k=2)[0][:, 1]
+    return float(points * np.quantile(nearest, 0.1))
 
 
 def _draw_edges(
-    ax: Axes, graph: CooperationGraph, places: Array, blocks: NDArray[np.int64], radius: float, threshold: float
-) -> float | None:
-    """Draw edges bent, so that both directions of a pair are seen; returns the threshold if any reach it."""
+    ax: Axes, graph: CooperationGraph, places: Array, blocks: _Blocks, radius: float, threshold: float | None
+) -> int:
+    """Draw edges bent, so that both directions of a pair are seen; returns how many there are."""
     from matplotlib.collections import LineCollection, PolyCollection
     from matplotlib.colors import to_rgb
 
-    receivers, senders, values = (part.numpy() for part in graph.edges(0))
+    receivers, senders, values = (part.numpy() for part in graph.edges(threshold))
     scale = 1.0 if graph.kind == "edges" else float(values.max(initial=1e-12))
-    heavy = (values >= threshold * scale) & (receivers != senders)
-    order = np.flatnonzero(heavy)[np.argsort(values[heavy], kind="stable")]
+    order = np.argsort(values, kind="stable")
+    order = order[receivers[order] != senders[order]]
+    count, order = len(order), order[-_MOST_EDGES:]
     receivers, senders, share = receivers[order], senders[order], np.clip(values[order] / scale, 0, 1)
     span = places[receivers] - places[senders]
     length = np.linalg.norm(span, axis=1, keepdims=True).clip(1e-9)
@@ -150,75 +200,79 @@ def _draw_edges(
     bend = (begin + end) / 2 + 0.13 * length * np.stack([-along[:, 1], along[:, 0]], axis=1)
     t = np.linspace(0, 1, 13)[:, None, None]
     curves = ((1 - t) ** 2 * begin + 2 * t * (1 - t) * bend + t**2 * end).swapaxes(0, 1)
-    colours = np.array([to_rgb(colour) for colour in (*PALETTE, "0.45")])
-    inside = blocks[receivers] == blocks[senders]
+    colour, between = np.array([to_rgb(colour) for colour in blocks.colour]), np.array(to_rgb("0.45"))
+    inside = blocks.pieces[receivers] == blocks.pieces[senders]
     crowding = min(1.0, (400 / max(len(order), 1)) ** 0.75)
-    rgba = np.column_stack(
-        [colours[np.where(inside, blocks[senders] % len(PALETTE), -1)], (0.1 + 0.7 * share) * max(crowding, 0.05)]
-    )
+    opacity = (0.1 + 0.7 * share) * max(crowding, 0.05)
+    rgba = np.column_stack([np.where(inside[:, None], colour[senders], between), opacity])
     widths = (0.3 + 1.5 * share) * max(crowding, 0.4)
     ax.add_collection(LineCollection(list(curves), colors=rgba, linewidths=widths, zorder=1), autolim=False)
     if 0 < len(order) <= 1000:
         towards = end - curves[:, -3]
         towards /= np.linalg.norm(towards, axis=1, keepdims=True).clip(1e-9)
         across = np.stack([-towards[:, 1], towards[:, 0]], axis=1)
-        size = np.minimum(0.55 * radius, 0.03) * (0.5 + 0.5 * share[:, None])
+        size = np.minimum((0.55 if len(order) < 300 else 0.35) * radius, 0.03) * (0.5 + 0.5 * share[:, None])
         heads = np.stack([end, end - size * (2 * towards - 0.8 * across), end - size * (2 * towards + 0.8 * across)], 1)
         ax.add_collection(PolyCollection(list(heads), facecolors=rgba, linewidths=0, zorder=2), autolim=False)
-    return threshold * scale if len(order) else None
+    return count
 
 
-def _draw_labels(ax: Axes, names: Sequence[str], places: Array, blocks: NDArray[np.int64], diameter: float) -> None:
-    """Short names inside the nodes, longer ones below; none where they would be illegible."""
-    from matplotlib.colors import to_rgb
-
-    labels = short_names(names)
+def _draw_labels(
+    ax: Axes, labels: Sequence[str], places: Array, points: float, page: Array, blocks: _Blocks, diameter: float
+) -> None:
+    """Short names inside the nodes, longer ones beside them where they fit."""
     longest = max(len(label) for label in labels)
-    below = longest > 3 and diameter >= 14
-    size = 8.0 if below else min(0.5 * diameter, 1.3 * diameter / longest, 10.0)
-    if size < 4:
-        return
-    for place, label, block in zip(places, labels, blocks, strict=True):
-        brightness = float(np.dot((0.299, 0.587, 0.114), to_rgb(PALETTE[block % len(PALETTE)])))
-        ax.annotate(
-            label,
-            tuple(place),
-            (0, -0.75 * diameter if below else 0),
+    inside = min(0.5 * diameter, 1.3 * diameter / longest, 10.0)
+    if longest <= _INSIDE and inside >= 4:
+        for place, label, filled in zip(places, labels, blocks.colour, strict=True):
+            ax.annotate(
+                label, tuple(place), size=inside, color=ink(filled), ha="center", va="center_baseline", zorder=4
+            )
+    elif diameter >= 7:
+        _draw_beside(ax, labels, places, points, page, blocks.outward(places), diameter)
+
+
+def _draw_beside(
+    ax: Axes, labels: Sequence[str], places: Array, points: float, page: Array, outward: Array, diameter: float
+) -> None:
+    """Labels in up to three lines, as wide as the nodes are apart, or a little wider if more of them fit so."""
+    spacing = _spacing(places, points)
+    size = float(np.clip(spacing / 7, 5.5, 8.0))
+    found: list[_Written] = []
+    for width in (1.3, 0.9):
+        letters = int(np.clip(width * spacing / (LETTER * size), 10, 20))
+        texts = [wrapped(label, letters, lines=3) for label in labels]
+        fitting = list(_fitting(texts, points * places, points * page, outward, diameter, size))
+        found = max(found, fitting, key=len)
+    for client, text, away in found:
+        written = ax.annotate(
+            text,
+            tuple(places[client]),
+            away,
             textcoords="offset points",
             size=size,
-            color="black" if below or brightness > 0.45 else "white",
             ha="center",
-            va="top" if below else "center_baseline",
-            bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "alpha": 0.7, "linewidth": 0} if below else None,
+            va="center",
+            linespacing=1.1,
+            bbox={"boxstyle": "square,pad=0", "facecolor": "white", "alpha": 0.7, "linewidth": 0},
             zorder=4,
         )
+        written.set_in_layout(False)  # it is inside the axes already
 
 
-def _graph_legend(ax: Axes, graph: CooperationGraph, blocks: NDArray[np.int64], lightest: float | None) -> None:
-    from matplotlib.lines import Line2D
-
-    sizes = np.bincount(blocks)
-    look: dict[str, Any] = {"linestyle": "none", "markeredgecolor": "black", "markeredgewidth": 0.6, "markersize": 7}
-    handles = [
-        Line2D([], [], color=PALETTE[block % len(PALETTE)], marker="o", label=f"block {block} ({size})", **look)
-        for block, size in enumerate(sizes if len(sizes) <= 8 else [])
-    ]
-    groups = np.unique([] if graph.groups is None else graph.groups)
-    handles += [
-        Line2D([], [], color="white", marker=SHAPES[index % len(SHAPES)], label=f"true group {group}", **look)
-        for index, group in enumerate(groups if len(groups) <= 8 else [])
-    ]
-    title = f"{len(sizes)} block{'s' * (len(sizes) > 1)}, {len(blocks)} client{'s' * (len(blocks) > 1)}"
-    title += "; no edges" if lightest is None else f"; sender → receiver, w ≥ {lightest:.2g}"
-    ax.legend(
-        handles=handles,
-        title=title,
-        loc="lower center",
-        ncols=4,
-        frameon=False,
-        fontsize=8,
-        title_fontsize=8,
-        columnspacing=1.2,
-        handletextpad=0.3,
-        borderaxespad=0.0,
-    )
+def _fitting(
+    texts: Sequence[str], nodes: Array, page: Array, outward: Array, diameter: float, size: float
+) -> Iterator[_Written]:
+    """The texts that hit neither a node nor one before at some side of their node; outward comes first. In points."""
+    taken = np.column_stack([nodes - diameter / 2, nodes + diameter / 2])
+    for client, text in enumerate(texts):
+        rows = text.split("\n")
+        half = np.array([LETTER * size * max(map(len, rows)), 1.25 * size * len(rows)]) / 2
+        for side in _SIDES[np.argsort(-_SIDES @ outward[client].round(6), kind="stable")]:
+            away = side * (0.6 * diameter + half)
+            low, high = nodes[client] + away - half, nodes[client] + away + half
+            hit = ((taken[:, :2] < high) & (taken[:, 2:] > low)).all(axis=1).any()
+            if not hit and (low >= page[0]).all() and (high <= page[1]).all():
+                taken = np.vstack([taken, [*low, *high]])
+                yield _Written(client, text, (float(away[0]), float(away[1])))
+                break

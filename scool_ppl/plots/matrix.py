@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 def weights_order(graph: CooperationGraph) -> NDArray[np.int64]:
-    """The clients sorted by true group, where known, then by block."""
+    """The clients sorted by true group, where known, then by what believed edges connect, those in no block last."""
     groups = np.zeros(graph.num_clients) if graph.groups is None else np.array(graph.groups)
-    return np.lexsort((graph.blocks().numpy(), groups))
+    pieces = graph.connected_blocks().numpy()
+    return np.lexsort((pieces, np.bincount(pieces)[pieces] == 1, groups))
 
 
 def draw_weights(
@@ -36,9 +37,10 @@ def draw_weights(
     title: str | None = None,
     colorbar: bool = True,
 ) -> Axes:
-    """Draw E_q[Y] as a matrix [receiver, sender] with the ends of the blocks as lines; pairs not looked at are blank.
+    """Draw E_q[Y] as a matrix [receiver, sender] with the ends of blocks as lines; pairs not looked at are blank.
 
-    order: the clients from the top; by default sorted by true group, where known, then by block.
+    order: the clients from the top; by default sorted by true group, where known, then by block. A block is what believed
+    edges connect.
     highest: the weight at the end of the colour scale, by default 1 for independent edges, else the heaviest.
     """
     ax = axes_or_new(ax, (5.2, 4.4))
@@ -48,7 +50,7 @@ def draw_weights(
         ax,
         graph,
         np.ma.masked_array(graph.dense().double().numpy(), ~looked),
-        graph.blocks().numpy(),
+        graph.connected_blocks().numpy(),
         weights_order(graph) if order is None else np.asarray(order),
         highest if highest is not None else 1.0 if graph.kind == "edges" else heaviest,
     )
@@ -68,10 +70,12 @@ def _matrix(
     highest: float,
 ) -> AxesImage:
     image = ax.imshow(values[np.ix_(order, order)], cmap="viridis", vmin=0, vmax=highest, interpolation="nearest")
-    for end in np.flatnonzero(np.diff(blocks[order])) + 0.5:
+    ends = _ends(blocks[order])
+    width = min(1.0, 12 / max(len(ends), 1))
+    for end in ends:
         for line in (ax.axhline, ax.axvline):
-            line(end, color="white", linewidth=1.2)
-            line(end, color="black", linewidth=0.6, linestyle=(0, (4, 2)))
+            line(end, color="white", linewidth=1.2 * width)
+            line(end, color="black", linewidth=0.6 * width, linestyle=(0, (4, 2)))
     legible = ax.get_window_extent().height * 72 / ax.figure.dpi >= 9 * len(order)
     labels = short_names(graph.names)
     ax.set_xticks(range(len(order)) if legible else [], [labels[i] for i in order] if legible else [], rotation=90)
@@ -79,6 +83,13 @@ def _matrix(
     ax.tick_params(labelsize=7, length=2)
     ax.set(xlabel="sender", ylabel="receiver")
     return image
+
+
+def _ends(blocks: NDArray[np.int64]) -> Array:
+    """Where blocks of several clients begin or end, in this order; none between two clients that are in no block."""
+    several = np.bincount(blocks)[blocks] > 1
+    changes = (np.diff(blocks) != 0) & (several[1:] | several[:-1])
+    return np.asarray(np.flatnonzero(changes) + 0.5, dtype=float)
 
 
 def draw_weights_over_rounds(
@@ -115,7 +126,7 @@ def draw_weights_over_rounds(
         if last.kind == "rows":
             ideal = ideal / np.maximum(ideal.sum(axis=1, keepdims=True), 1e-12)
         own = np.eye(len(ideal), dtype=bool) & ~ideal.astype(bool)
-        labels = last.blocks().numpy() if last.groups is None else np.array(last.groups)
+        labels = last.connected_blocks().numpy() if last.groups is None else np.array(last.groups)
         _matrix(axes.flat[panels - 1], last, np.ma.masked_array(ideal, own), labels, order, highest)
         axes.flat[panels - 1].set_title("truth")
     for ax in axes.flat[panels:]:

@@ -30,7 +30,7 @@ def draw(run: Run, threshold: float | None = None) -> list[Path]:
             weights=weights,
             names=final.names,
             peers=Peers.everybody(final.num_clients, includes_self=bool(weights.diagonal().any())),
-            kind="point",
+            kind=final.kind,
             memberships=final.memberships,
             blocks_are_final=True,
             groups=final.groups,

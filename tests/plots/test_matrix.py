@@ -35,6 +35,12 @@ def test_block_boundaries_are_drawn() -> None:
     assert [label.get_text() for label in ax.get_yticklabels()] == list("012345")
 
 
+def test_between_clients_in_no_block_there_are_no_lines() -> None:
+    ax = draw_weights(grouped((0, 0, 1, 2, 3, 4, 4)))
+    assert {float(line.get_ydata()[0]) for line in ax.lines if line.get_xdata()[0] == 0} == {1.5, 4.5}  # type: ignore[index,arg-type]
+    assert not draw_weights(grouped(tuple(range(30)))).lines
+
+
 def test_rounds_share_order_and_scale_and_end_with_the_truth() -> None:
     graphs = {r: grouped(seed=r, kind="point") for r in (1, 5, 10)}
     figure = draw_weights_over_rounds(graphs)
@@ -68,10 +74,8 @@ def test_many_rounds_are_thinned_and_no_truth_is_no_panel() -> None:
 def test_clients_are_sorted_by_true_group_and_by_block_within_it() -> None:
     blocks = torch.nn.functional.one_hot(torch.tensor([1, 0, 0, 1, 0]))
     graph = grouped((1, 1, 0, 0, 0), memberships=blocks)
-    found, own = weights_order(graph).tolist(), graph.blocks().tolist()
-    assert [graph.groups[i] for i in found if graph.groups] == [0, 0, 0, 1, 1]
-    for members in (found[:3], found[3:]):
-        assert [own[i] for i in members] == sorted(own[i] for i in members)
+    assert graph.connected_blocks().tolist() == [0, 1, 2, 3, 2]
+    assert weights_order(graph).tolist() == [2, 4, 3, 0, 1], "those in no block last"
 
 
 @pytest.mark.parametrize("count", [1, 2, 20, 100])

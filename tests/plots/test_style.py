@@ -13,7 +13,18 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from scool_ppl.errors import InputError
-from scool_ppl.plots.style import PALETTE, SHAPES, axes_or_new, new_figure, save_figure, short_names, style_of
+from scool_ppl.plots.style import (
+    PALETTE,
+    SHAPES,
+    axes_or_new,
+    colours,
+    ink,
+    new_figure,
+    save_figure,
+    short_names,
+    style_of,
+    wrapped,
+)
 
 # What a reader sees who has no cones for red, or none for green (Machado, Oliveira and Fernandes 2009, severity 1.0).
 PROTANOPIA = np.array(
@@ -77,8 +88,30 @@ def test_a_style_is_what_matplotlib_draws() -> None:
 def test_names_lose_what_they_share_and_what_is_too_long() -> None:
     assert short_names(["client 1", "client 12"]) == ["1", "12"]
     assert short_names(["alone"]) == ["alone"]
-    assert short_names(["site", "site b"]) == ["site", " b"]
-    assert short_names(["x", "a name of twenty-one"]) == ["x", "a name of t…"]
+    assert short_names(["site", "site b"]) == ["site", "site b"]
+    assert short_names(["client12", "client 1"]) == ["client12", "client 1"]
+    assert short_names(["h10", "h11", "h2"]) == ["10", "11", "2"]
+    assert short_names(["Klinik Bern", "Klinik Basel"]) == ["Bern", "Basel"], "a word is not cut in two"
+    assert short_names(["x", "a name of twenty-one"]) == ["x", "a name…y-one"]
+    long = [f"hospital of the long name, ward {ward}" for ward in ("north", "south")] + ["x"]
+    assert len(set(short_names(long))) == 3, "what differs at the end differs still"
+
+
+def test_long_names_are_wrapped_between_words() -> None:
+    assert wrapped("University Hospital of North Zurich 1", 14) == "University\nHospital of\nNorth Zurich 1"
+    assert wrapped("University Hospital of North Zurich 1", 12) == "University\nHospital of…\nZurich 1"
+    assert wrapped("Donaudampfschiffahrt", 10) == "Donaudamp…"
+    assert wrapped("Bern", 10) == "Bern"
+
+
+def test_forty_blocks_have_forty_colours() -> None:
+    found = colours(40)
+    assert found[: len(PALETTE)] == PALETTE
+    seen = [lab(linear(colour)) for colour in found]
+    nearest = min(np.linalg.norm(a - b) for i, a in enumerate(seen) for b in seen[:i])
+    assert nearest > 20, "2 is just seen"
+    assert colours(41)[40] == found[0]
+    assert [ink(colour) for colour in ("white", "#F0E442", "#0072B2", "black")] == ["black", "black", "white", "white"]
 
 
 def test_new_figures_are_not_pyplots() -> None:
