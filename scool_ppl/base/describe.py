@@ -1,4 +1,4 @@
-"""What things are, as texts that can be compared: settings, tensors, data, versions."""
+"""What things are, as texts that can be compared: settings, tensors, data, versions; and as notebooks show them."""
 
 from __future__ import annotations
 
@@ -120,6 +120,20 @@ def listed(names: Iterable[str], between: str = ", ", most: int = 6) -> str:
     """The first of them, and how many more there are."""
     every = list(names)
     return between.join([*every[:most], *([f"and {len(every) - most} more"] if len(every) > most else [])])
+
+
+def shown_html(thing: object) -> str | None:
+    """What a notebook shows of the thing, a table: for its `_repr_html_`. Nothing is drawn before it is asked for."""
+    from scool_ppl.plots.notebook import html
+
+    return html(thing)
+
+
+def shown_png(thing: object) -> bytes | None:
+    """What a notebook shows of the thing, a picture: for its `_repr_png_`."""
+    from scool_ppl.plots.notebook import png
+
+    return png(thing)
 
 
 def own_version() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from scool_ppl.base.arguments import check_kind, check_whole, whole
 from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
-from scool_ppl.base.describe import feed
+from scool_ppl.base.describe import feed, shown_html
 from scool_ppl.base.files import write_npz
 from scool_ppl.data.checks import check, warn_of_clients, warn_of_range
 from scool_ppl.data.items import read_datasets
@@ -31,7 +31,7 @@ MANY = 4000
 """Clients above which the true graph of groups is not written out."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Federation:
     """Who has which data: K clients' rows of inputs (N, ...) and targets (N, ...), never copied per client.
 
@@ -44,19 +44,19 @@ class Federation:
     preparation: how a table's rows became these inputs, and what the classes are called, where that is known.
     """
 
-    inputs: Tensor = field(repr=False)
-    targets: Tensor = field(repr=False)
-    train: tuple[Tensor, ...] = field(repr=False)
-    validation: tuple[Tensor, ...] = field(repr=False)
-    test: tuple[Tensor, ...] = field(repr=False)
+    inputs: Tensor
+    targets: Tensor
+    train: tuple[Tensor, ...]
+    validation: tuple[Tensor, ...]
+    test: tuple[Tensor, ...]
     names: tuple[str, ...]
     num_classes: int = 0
-    relabel: Tensor | None = field(default=None, repr=False)
+    relabel: Tensor | None = None
     groups: tuple[int, ...] | None = None
-    truth: Tensor | None = field(default=None, repr=False)
+    truth: Tensor | None = None
     spec: str = ""
     task: Task = None  # type: ignore[assignment]  # classification, where none is given
-    preparation: Preparation | None = field(default=None, repr=False)
+    preparation: Preparation | None = None
 
     def __post_init__(self) -> None:
         if self.task is None:
@@ -67,6 +67,13 @@ class Federation:
             object.__setattr__(self, "truth", (group[:, None] == group).float().fill_diagonal_(0))
         check(self)
         object.__setattr__(self, "task", self.task.fitted(self.targets[torch.cat(self.train)]))
+
+    def __repr__(self) -> str:
+        sizes = self.sizes()
+        return f"Federation({self.num_clients} clients, {sizes.min()} to {sizes.max()} training rows each, {self.kind})"
+
+    def _repr_html_(self) -> str | None:
+        return shown_html(self)
 
     @cached_property
     def fingerprint(self) -> str:

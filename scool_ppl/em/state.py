@@ -10,6 +10,8 @@ from torch import Tensor
 
 from scool_ppl.base.arguments import check_kind
 from scool_ppl.base.codec import Row
+from scool_ppl.base.describe import shown_html
+from scool_ppl.base.statistics import over_clients
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
@@ -42,6 +44,11 @@ class EMState(NamedTuple):
     beside: dict[str, EMState] = {}  # never changed
     """The states of the tracks that are trained beside this one, see `deploy.Portfolio`."""
 
+    def __repr__(self) -> str:
+        clients = len(next(iter(self.params.values()), ()))
+        beside = f", beside {', '.join(self.beside)}" if self.beside else ""
+        return f"EMState(round {self.round}, seed {self.seed}, {clients} clients{beside})"
+
 
 class EMInfo(NamedTuple):
     """What a round did; nothing in it is needed to continue."""
@@ -61,12 +68,23 @@ class EMInfo(NamedTuple):
     quarantined: Mapping[str, str] = MappingProxyType({})
     """Clients left out of the round, and why."""
 
+    def __repr__(self) -> str:
+        out = f", without {', '.join(self.quarantined)}" if self.quarantined else ""
+        return f"EMInfo(elbo {self.elbo:.2f}, loss {self.loss:.3f}, {sum(self.seconds.values()):.2f} seconds{out})"
+
 
 class Deployment(NamedTuple):
     """What the clients ship: names of the candidates, and the ensemble of them that each client predicts with."""
 
     candidates: tuple[str, ...]
     ensemble: Ensemble
+
+    def __repr__(self) -> str:
+        shares = zip(self.candidates, self.weights.mean(0).tolist(), strict=True)
+        return f"Deployment({len(self.weights)} clients, {', '.join(f'{name} {share:.0%}' for name, share in shares)})"
+
+    def _repr_html_(self) -> str | None:
+        return shown_html(self)
 
     @property
     def weights(self) -> Tensor:
@@ -99,6 +117,18 @@ class Fit(NamedTuple):
     """That on the clients' test data; where there was nothing to choose from, the mixed networks."""
     deploying: float
     """Seconds that it took to find what each client ships."""
+
+    def __repr__(self) -> str:
+        score = f"{self.score_name} {over_clients(self.deployed.score).mean:.3f}"
+        return f"Fit({self.state.round} rounds, {score} over clients, {self.graph!r})"
+
+    def _repr_html_(self) -> str | None:
+        return shown_html(self)
+
+    @property
+    def score_name(self) -> str:
+        """What the task calls its score."""
+        return str(self.history[-1].get("score", "score")) if self.history else "score"
 
 
 def check_state(state: EMState, prior: Params, num_clients: int, needs_initial: bool = False) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl.base.arguments import check_whole
+from scool_ppl.base.describe import shown_png
 from scool_ppl.base.randomness import generator
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph import files
@@ -25,7 +26,7 @@ from scool_ppl.graph.scores import Scores, area, block_score, edge_score, group_
 Kind = Literal["edges", "rows", "point"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CooperationGraph:
     """The posterior over cooperation, w_ij = E_q[Y_ij], with what is known of each client.
 
@@ -91,6 +92,13 @@ class CooperationGraph:
         if not bool((low <= high).all()):
             raise InputError("intervals have a low end that is not below the high one; expected low <= high, no nan")
         return low, high
+
+    def __repr__(self) -> str:
+        believed, weighed = int(self.believed.sum()), int((self.weights != 0).sum())
+        return f"CooperationGraph({self.num_clients} clients, {believed} of {weighed} {self.kind} believed)"
+
+    def _repr_png_(self) -> bytes | None:
+        return shown_png(self)
 
     @property
     def num_clients(self) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from scool_ppl.base.arguments import check_kind, whole
-from scool_ppl.base.describe import listed, named, settings, signature
+from scool_ppl.base.describe import listed, named, settings, shown_html, signature
 from scool_ppl.base.randomness import generator, key, seeded
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.reading import SPLITS
@@ -87,6 +87,12 @@ class Clients:
         tokens = not federation.inputs.is_floating_point()
         self.inputs = federation.inputs.to(self.device, None if tokens else self._dtype)
         self._own = self._task.own_outputs(federation.all_counts()).to(self.device)
+
+    def __repr__(self) -> str:
+        return f"Clients({self.num_clients} networks of {self.bytes_per_model} bytes, {self.federation.kind})"
+
+    def _repr_html_(self) -> str | None:
+        return shown_html(self)
 
     def for_federation(self, federation: Federation) -> Self:
         """The same networks, optimiser and executor for the clients of another federation, with data of the same kind."""

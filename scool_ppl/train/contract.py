@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from torch import Tensor
 
+from scool_ppl.base.describe import shown_html
+from scool_ppl.base.statistics import over_clients
 from scool_ppl.data.federation import Federation
 from scool_ppl.train.questions import Ensemble, Mixture, Params, Question
 
@@ -76,6 +78,13 @@ class Evaluation(NamedTuple):
     score: Tensor
     task_score: Tensor
     loss: Tensor
+
+    def __repr__(self) -> str:
+        score, loss = over_clients(self.score), over_clients(self.loss)
+        return f"Evaluation({len(self.score)} clients, score {score.mean:.3f} ± {score.std:.3f}, loss {loss.mean:.3f})"
+
+    def _repr_html_(self) -> str | None:
+        return shown_html(self)
 
 
 @runtime_checkable

@@ -19,8 +19,8 @@ ORDER = (
     *("deploy", "zoo", "plots", "runs", "workbench", "reproduce", "cli"),
 )
 MOST = 12
-UPWARD = {("em/em.py", "runs")}
-"""The only calls to the right: EM.fit and EM.resume go to runs/fitting.py."""
+UPWARD = {("em/em.py", "runs"), ("base/describe.py", "plots")}
+"""The only calls to the right: EM.fit and EM.resume go to runs/fitting.py, what notebooks ask for to plots/notebook.py."""
 NAMES = {
     *("EM", "Clients", "CooperationGraph", "CooperationModel", "Evidence", "Federation", "GraphPrior", "InputError"),
     *("AutoMeanField", "BlockBernoulli", "MomentELBO", "NaturalGradient", "OneHot", "ProjectedGradient", "SVIStep"),
