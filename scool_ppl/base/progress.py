@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
+from importlib import import_module
 from typing import Any
+
+with warnings.catch_warnings():
+    # Pyro imports these bars, too, which warn in notebooks that have no widgets: nothing here needs any.
+    warnings.simplefilter("ignore")
+    import_module("tqdm.auto")
 
 _LINES = 10
 """So many lines are written where none can be replaced."""

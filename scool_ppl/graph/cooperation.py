@@ -95,7 +95,7 @@ class CooperationGraph:
 
     def __repr__(self) -> str:
         believed, weighed = int(self.believed.sum()), int((self.weights != 0).sum())
-        return f"CooperationGraph({self.num_clients} clients, {believed} of {weighed} {self.kind} believed)"
+        return f"CooperationGraph({self.num_clients} clients, {believed} of {weighed} edges believed)"
 
     def _repr_png_(self) -> bytes | None:
         return shown_png(self)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Mapping, Sequence
 from functools import singledispatch
 from html import escape
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 
@@ -16,8 +15,12 @@ from scool_ppl.data.federation import Federation
 from scool_ppl.em.state import Deployment, Fit
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.graph import draw_graph
+from scool_ppl.plots.style import png_of
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Evaluation
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _ROWS = 20
 """Clients in a table; of more the others are counted."""
@@ -41,9 +44,7 @@ def html(thing: object) -> str | None:
 def _(graph: CooperationGraph) -> bytes | None:
     if graph.num_clients > _DRAWN:
         return None
-    file, figure = io.BytesIO(), cast(Any, draw_graph(graph).figure)
-    figure.savefig(file, format="png", dpi=80)
-    return file.getvalue()
+    return png_of(cast("Figure", draw_graph(graph).figure))
 
 
 @html.register

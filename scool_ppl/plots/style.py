@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os.path
 import re
 import textwrap
@@ -106,13 +107,34 @@ def axes_or_new(ax: Axes | None, size: tuple[float, float]) -> Axes:
 def new_figure(
     size: tuple[float, float], engine: Literal["constrained", "compressed", "none"] = "constrained"
 ) -> Figure:
-    """A figure that pyplot does not know of, so that nothing global is changed and nothing has to be closed."""
-    from matplotlib.figure import Figure
+    """A figure that pyplot does not know of, so that nothing global is changed and nothing has to be closed.
 
-    figure = Figure(figsize=size)
+    A notebook shows it all the same.
+    """
+    figure = _shown_figure()(figsize=size)
     if engine != "none":
         figure.set_layout_engine(engine, w_pad=0.08, h_pad=0.08)
     return figure
+
+
+def png_of(figure: Figure, dpi: int = 80) -> bytes:
+    """The figure as the bytes of a .png file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=dpi)
+    return file.getvalue()
+
+
+@cache
+def _shown_figure() -> type[Figure]:
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        """Notebooks show figures of pyplot by themselves, others as they ask for it."""
+
+        def _repr_png_(self) -> bytes:
+            return png_of(self)
+
+    return ShownFigure
 
 
 def short_names(names: Sequence[str], most: int = 12) -> list[str]:

@@ -16,8 +16,8 @@ from IPython.core.formatters import DisplayFormatter
 from scool_ppl.em.state import Fit
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.plots import notebook
-from tests.helpers.pictures import grouped
+from scool_ppl.plots import draw_history, notebook
+from tests.helpers.pictures import grouped, history
 from tests.helpers.runs import driver
 from tests.helpers.small import clients, federation
 
@@ -65,6 +65,11 @@ def test_a_graph_is_its_picture() -> None:
     weights = torch.zeros(2001, 1)
     crowd = CooperationGraph(weights, tuple(map(str, range(2001))), Peers(weights > -1, weights.long()))
     assert set(bundle(crowd)) == {"text/plain"}, "nobody can see two thousand clients"
+
+
+def test_other_pictures_are_shown_without_pyplot() -> None:
+    found = bundle(draw_history(history()))
+    assert matplotlib.image.imread(io.BytesIO(found["image/png"])).shape[0] > 400
 
 
 def test_a_fit_is_a_table_and_the_picture_of_its_graph(fit: Fit) -> None:
