@@ -211,7 +211,7 @@ def _draw_edges(
         towards = end - curves[:, -3]
         towards /= np.linalg.norm(towards, axis=1, keepdims=True).clip(1e-9)
         across = np.stack([-towards[:, 1], towards[:, 0]], axis=1)
-        size = np.minimum((0.55 if len(order) < 300 else 0.35) * radius, 0.03) * (0.5 + 0.5 * share[:, None])
+        size = np.minimum((0.45 if len(order) < 300 else 0.35) * radius, 0.03) * (0.5 + 0.5 * share[:, None])
         heads = np.stack([end, end - size * (2 * towards - 0.8 * across), end - size * (2 * towards + 0.8 * across)], 1)
         ax.add_collection(PolyCollection(list(heads), facecolors=rgba, linewidths=0, zorder=2), autolim=False)
     return count

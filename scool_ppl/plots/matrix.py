@@ -33,6 +33,7 @@ def draw_weights(
     ax: Axes | None = None,
     *,
     order: Sequence[int] | NDArray[np.int64] | None = None,
+    blocks: NDArray[np.int64] | None = None,
     highest: float | None = None,
     title: str | None = None,
     colorbar: bool = True,
@@ -40,7 +41,7 @@ def draw_weights(
     """Draw E_q[Y] as a matrix [receiver, sender] with the ends of blocks as lines; pairs not looked at are blank.
 
     order: the clients from the top; by default sorted by true group, where known, then by block. A block is what believed
-    edges connect.
+    edges connect, unless `blocks` (K,) are given.
     highest: the weight at the end of the colour scale, by default 1 for independent edges, else the heaviest.
     """
     ax = axes_or_new(ax, (5.2, 4.4))
@@ -50,7 +51,7 @@ def draw_weights(
         ax,
         graph,
         np.ma.masked_array(graph.dense().double().numpy(), ~looked),
-        graph.connected_blocks().numpy(),
+        graph.connected_blocks().numpy() if blocks is None else blocks,
         weights_order(graph) if order is None else np.asarray(order),
         highest if highest is not None else 1.0 if graph.kind == "edges" else heaviest,
     )
@@ -102,14 +103,14 @@ def draw_weights_over_rounds(
     """Draw the weights of several rounds in one order and on one colour scale, the truth (K, K), if known, last.
 
     graphs: by round, or one a round from 1. At most `most` of them are shown, evenly spaced, first and last included.
-    The order is that of the last graph. The truth is shown as it is, for one-hot rows with its rows normalised.
+    Order and blocks are those of the last graph. The truth is shown as it is, for one-hot rows with its rows normalised.
     """
     rounds = list(graphs.items()) if isinstance(graphs, Mapping) else list(enumerate(graphs, start=1))
     if not rounds or most < 1:
         raise InputError(f"{len(rounds)} graphs and at most {most} panels, expected at least one of each")
     rounds = [rounds[i] for i in np.unique(np.linspace(len(rounds) - 1, 0, min(most, len(rounds))).round().astype(int))]
     last = rounds[-1][1]
-    order = weights_order(last)
+    order, found = weights_order(last), last.connected_blocks().numpy()
     truth = same_group(last.groups) if truth is None and last.groups is not None else truth
     panels = len(rounds) + (truth is not None)
     columns = min(panels, 4)
@@ -120,13 +121,13 @@ def draw_weights_over_rounds(
     edges = all(graph.kind == "edges" for _, graph in rounds)
     highest = 1.0 if edges else max(1e-12, *(float(graph.weights.max()) for _, graph in rounds))
     for ax, (number, graph) in zip(axes.flat, rounds, strict=False):
-        draw_weights(graph, ax, order=order, highest=highest, title=f"round {number}", colorbar=False)
+        draw_weights(graph, ax, order=order, blocks=found, highest=highest, title=f"round {number}", colorbar=False)
     if truth is not None:
         ideal = truth.double().numpy()
         if last.kind == "rows":
             ideal = ideal / np.maximum(ideal.sum(axis=1, keepdims=True), 1e-12)
         own = np.eye(len(ideal), dtype=bool) & ~ideal.astype(bool)
-        labels = last.connected_blocks().numpy() if last.groups is None else np.array(last.groups)
+        labels = found if last.groups is None else np.array(last.groups)
         _matrix(axes.flat[panels - 1], last, np.ma.masked_array(ideal, own), labels, order, highest)
         axes.flat[panels - 1].set_title("truth")
     for ax in axes.flat[panels:]:

@@ -56,6 +56,13 @@ def test_rounds_share_order_and_scale_and_end_with_the_truth() -> None:
     assert limits == {(0.0, max(float(graph.weights.max()) for graph in graphs.values()))}
 
 
+def test_rounds_have_lines_where_the_last_graph_has_blocks() -> None:
+    """Early graphs believe in other edges, or in none yet: lines that move say nothing."""
+    graphs = [CooperationGraph(torch.zeros(20, 20), grouped().names, Peers.everybody(20)), grouped()]
+    panels = [ax for ax in draw_weights_over_rounds(graphs).axes if ax.images]
+    assert [len(ax.lines) for ax in panels] == [12] * 3
+
+
 def test_many_rounds_are_thinned_and_no_truth_is_no_panel() -> None:
     figure = draw_weights_over_rounds([grouped(seed=r, groups=(0, 1)) for r in range(30)], most=4)
     assert [ax.get_title() for ax in figure.axes if ax.images] == [
