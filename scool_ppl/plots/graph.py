@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from scool_ppl.errors import InputError
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.plots.layout import layout
+from scool_ppl.plots.labels import INSIDE, draw_labels
+from scool_ppl.plots.layout import layout, spacing
 from scool_ppl.plots.legend import Entry, draw_legend, legend_height
-from scool_ppl.plots.style import LETTER, SHAPES, Array, colours, ink, new_figure, short_names, wrapped
+from scool_ppl.plots.style import SHAPES, Array, colours, new_figure, short_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,22 +22,8 @@ if TYPE_CHECKING:
 Positions = Mapping[str, tuple[float, float]]
 _SINGLE = "white"
 """Colour of clients that are in no block with others."""
-_SIDES = np.array([[0, -1], [0, 1], [1, 0], [-1, 0]])
-"""Below, above, right, left."""
-_INSIDE = 3
-"""So many letters fit into a node."""
-_MOST_ENTRIES = 36
-"""Blocks that the legend names; of more, the largest."""
 _MOST_EDGES = 30_000
 """Of more edges the heaviest are drawn: more are not told apart, and take their time."""
-
-
-class _Written(NamedTuple):
-    """The label of a client and its offset in points."""
-
-    client: int
-    text: str
-    away: tuple[float, float]
 
 
 class _Blocks(NamedTuple):
@@ -71,44 +58,37 @@ def draw_graph(
     with the weight, relative to 1 (independent edges) or to the heaviest. A block is what believed edges connect:
     clients in no block with others are white, those without any believed edge stand below.
     """
-    blocks, groups = _blocks_of(graph), _groups_of(graph)
-    side = float(np.clip(6.4 + 0.04 * (graph.num_clients - 20), 6.4, 11.0))
-    entries = _entries(graph, blocks, groups)
-    positions = layout(graph) if positions is None else positions
-    missing = [name for name in graph.names if name not in positions]
-    if missing:
-        raise InputError(f"positions lack client '{missing[0]}', expected one per client; use layout(graph)")
-    places = np.array([positions[name] for name in graph.names], dtype=float)
+    blocks, groups, places = _blocks_of(graph), _groups_of(graph), _places_of(graph, positions)
     labels = short_names(graph.names, 200)
     # Names beside the nodes need room that names inside them do not.
-    margin, share = (0.18, 0.7) if max(map(len, labels)) <= _INSIDE else (0.36, 0.45)
+    margin, share = (0.18, 0.7) if max(map(len, labels)) <= INSIDE else (0.36, 0.45)
     page = np.array([[-1 - margin, places[:, 1].min() - margin], [1 + margin, places[:, 1].max() + margin]])
+    side = float(np.clip(6.4 + 0.04 * (graph.num_clients - 20), 6.4, 11.0))
+    width = 72 * side if ax is None else ax.get_window_extent().width * 72 / ax.figure.dpi
+    entries = _entries(graph, blocks, groups, width)
     if ax is None:
-        height = side * (page[1, 1] - page[0, 1]) / (2 + 2 * margin) + legend_height(entries, 72 * side) / 72
+        height = side * (page[1, 1] - page[0, 1]) / (page[1, 0] - page[0, 0]) + legend_height(entries, width) / 72
         # Filling the figure, so that its size in points is known before it is drawn.
         ax = new_figure((side, height + 0.3), "none").add_axes((0.01, 0.01, 0.98, 0.98 - 0.3 / (height + 0.3)))
     if title is not None:
         ax.set_title(title)
     points = _make_room(ax, page, entries)
-    spacing = _spacing(places, points)
     # Inferred places may be as near as they like: better that clients overlap than that nobody sees them.
-    diameter = float(np.clip(share * spacing, 3.0 if graph.positions is None else 11.0, 24.0))
+    least = 3.0 if graph.positions is None else 11.0
+    diameter = float(np.clip(share * spacing(places * points), least, 24.0))
     count = _draw_edges(ax, graph, places, blocks, diameter / points / 2, threshold)
-    for group in np.unique(groups):
-        here = np.flatnonzero(groups == group)
-        ax.scatter(
-            places[here, 0],
-            places[here, 1],
-            s=diameter**2,
-            c=[blocks.colour[client] for client in here],
-            marker=SHAPES[group],
-            edgecolors="black",
-            linewidths=min(0.8, diameter / 15),
-            zorder=3,
-        )
-    _draw_labels(ax, labels, places, points, page, blocks, diameter)
+    _draw_nodes(ax, places, blocks, groups, diameter)
+    draw_labels(ax, labels, places, points, page, blocks.colour, blocks.outward(places), diameter)
     draw_legend(ax, entries, _summary(graph, blocks, count, threshold))
     return ax
+
+
+def _places_of(graph: CooperationGraph, positions: Positions | None) -> Array:
+    positions = layout(graph) if positions is None else positions
+    missing = [name for name in graph.names if name not in positions]
+    if missing:
+        raise InputError(f"positions lack client '{missing[0]}', expected one per client; use layout(graph)")
+    return np.array([positions[name] for name in graph.names], dtype=float)
 
 
 def _blocks_of(graph: CooperationGraph) -> _Blocks:
@@ -131,13 +111,14 @@ def _groups_of(graph: CooperationGraph) -> NDArray[np.int64]:
     return groups if groups.max() < len(SHAPES) else np.zeros_like(groups)
 
 
-def _entries(graph: CooperationGraph, blocks: _Blocks, groups: NDArray[np.int64]) -> list[Entry]:
+def _entries(graph: CooperationGraph, blocks: _Blocks, groups: NDArray[np.int64], width: float) -> list[Entry]:
+    """Blocks, of many the largest that eight lines of this width in points have room for; the others; true groups."""
     sizes = np.bincount(blocks.pieces)
-    largest = sorted(blocks.names, key=lambda piece: -sizes[piece])[:_MOST_ENTRIES]
+    largest = sorted(blocks.names, key=lambda piece: -sizes[piece])[: 8 * max(1, int(width / 100))]
     colour = dict(zip(blocks.pieces.tolist(), blocks.colour, strict=True))
     entries = [Entry(f"{blocks.names[piece]} ({sizes[piece]})", colour[piece], "o") for piece in sorted(largest)]
     if len(blocks.names) > len(largest):
-        entries.append(Entry(f"{len(blocks.names) - len(largest)} smaller blocks", None, ""))
+        entries.append(Entry(f"{len(blocks.names) - len(largest)} more blocks", None, ""))
     if blocks.singles:
         entries.append(Entry(f"in no block ({blocks.singles})", _SINGLE, "o"))
     if graph.groups is not None and (groups.max() > 0 or len(set(graph.groups)) == 1):
@@ -170,14 +151,19 @@ def _make_room(ax: Axes, page: Array, entries: Sequence[Entry]) -> float:
     return points
 
 
-def _spacing(places: Array, points: float) -> float:
-    """Distance in points to the nearest client, but for a few pairs that are nearer."""
-    from scipy.spatial import KDTree
-
-    if len(places) == 1:
-        return points
-    nearest = KDTree(places).query(places, k=2)[0][:, 1]
-    return float(points * np.quantile(nearest, 0.1))
+def _draw_nodes(ax: Axes, places: Array, blocks: _Blocks, groups: NDArray[np.int64], diameter: float) -> None:
+    for group in np.unique(groups):
+        here = np.flatnonzero(groups == group)
+        ax.scatter(
+            places[here, 0],
+            places[here, 1],
+            s=diameter**2,
+            c=[blocks.colour[client] for client in here],
+            marker=SHAPES[group],
+            edgecolors="black",
+            linewidths=min(0.8, diameter / 15),
+            zorder=3,
+        )
 
 
 def _draw_edges(
@@ -215,64 +201,3 @@ def _draw_edges(
         heads = np.stack([end, end - size * (2 * towards - 0.8 * across), end - size * (2 * towards + 0.8 * across)], 1)
         ax.add_collection(PolyCollection(list(heads), facecolors=rgba, linewidths=0, zorder=2), autolim=False)
     return count
-
-
-def _draw_labels(
-    ax: Axes, labels: Sequence[str], places: Array, points: float, page: Array, blocks: _Blocks, diameter: float
-) -> None:
-    """Short names inside the nodes, longer ones beside them where they fit."""
-    longest = max(len(label) for label in labels)
-    inside = min(0.5 * diameter, 1.3 * diameter / longest, 10.0)
-    if longest <= _INSIDE and inside >= 4:
-        for place, label, filled in zip(places, labels, blocks.colour, strict=True):
-            ax.annotate(
-                label, tuple(place), size=inside, color=ink(filled), ha="center", va="center_baseline", zorder=4
-            )
-    elif diameter >= 7:
-        _draw_beside(ax, labels, places, points, page, blocks.outward(places), diameter)
-
-
-def _draw_beside(
-    ax: Axes, labels: Sequence[str], places: Array, points: float, page: Array, outward: Array, diameter: float
-) -> None:
-    """Labels in up to three lines, as wide as the nodes are apart, or a little wider if more of them fit so."""
-    spacing = _spacing(places, points)
-    size = float(np.clip(spacing / 7, 5.5, 8.0))
-    found: list[_Written] = []
-    for width in (1.3, 0.9):
-        letters = int(np.clip(width * spacing / (LETTER * size), 10, 20))
-        texts = [wrapped(label, letters, lines=3) for label in labels]
-        fitting = list(_fitting(texts, points * places, points * page, outward, diameter, size))
-        found = max(found, fitting, key=len)
-    for client, text, away in found:
-        written = ax.annotate(
-            text,
-            tuple(places[client]),
-            away,
-            textcoords="offset points",
-            size=size,
-            ha="center",
-            va="center",
-            linespacing=1.1,
-            bbox={"boxstyle": "square,pad=0", "facecolor": "white", "alpha": 0.7, "linewidth": 0},
-            zorder=4,
-        )
-        written.set_in_layout(False)  # it is inside the axes already
-
-
-def _fitting(
-    texts: Sequence[str], nodes: Array, page: Array, outward: Array, diameter: float, size: float
-) -> Iterator[_Written]:
-    """The texts that hit neither a node nor one before at some side of their node; outward comes first. In points."""
-    taken = np.column_stack([nodes - diameter / 2, nodes + diameter / 2])
-    for client, text in enumerate(texts):
-        rows = text.split("\n")
-        half = np.array([LETTER * size * max(map(len, rows)), 1.25 * size * len(rows)]) / 2
-        for side in _SIDES[np.argsort(-_SIDES @ outward[client].round(6), kind="stable")]:
-            away = side * (0.6 * diameter + half)
-            low, high = nodes[client] + away - half, nodes[client] + away + half
-            hit = ((taken[:, :2] < high) & (taken[:, 2:] > low)).all(axis=1).any()
-            if not hit and (low >= page[0]).all() and (high <= page[1]).all():
-                taken = np.vstack([taken, [*low, *high]])
-                yield _Written(client, text, (float(away[0]), float(away[1])))
-                break

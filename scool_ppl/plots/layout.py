@@ -45,6 +45,16 @@ def layout(graph: CooperationGraph, *, seed: int = 0) -> dict[str, tuple[float, 
     return _fitted(graph.names, places)
 
 
+def spacing(places: Array) -> float:
+    """Distance of places (K, 2) to the nearest other, but for a few pairs that are nearer, or infinite for one."""
+    from scipy.spatial import KDTree
+
+    if len(places) == 1:
+        return float(np.inf)
+    nearest = KDTree(places).query(places, k=2)[0][:, 1]
+    return float(np.quantile(nearest, 0.1))
+
+
 def _fitted(names: Sequence[str], places: Array) -> dict[str, tuple[float, float]]:
     """The places moved and scaled into [-1, 1]^2."""
     places = places - (places.max(axis=0) + places.min(axis=0)) / 2

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scool_ppl.base.codec import Row
-from scool_ppl.base.describe import versions
+from scool_ppl.base.describe import shown_html, versions
 from scool_ppl.base.files import file_sha256
 from scool_ppl.data.federation import Federation
 from scool_ppl.deploy.deployment import LOCAL
@@ -37,6 +37,12 @@ class Result(NamedTuple):
     fit: Fit
     summary: Row
     local: Evaluation | None
+
+    def __repr__(self) -> str:
+        return f"Result({self.name}, {self.fit!r})"
+
+    def _repr_html_(self) -> str | None:
+        return shown_html(self.fit)
 
 
 @dataclass(frozen=True)

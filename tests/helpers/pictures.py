@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
@@ -63,3 +65,17 @@ def on_page(figure: Figure, boxes: Sequence[Bbox]) -> bool:
 def apart(boxes: Sequence[Bbox]) -> bool:
     """No two boxes overlap."""
     return not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def nodes_of(ax: Any) -> list[PathCollection]:
+    return [collection for collection in ax.collections if isinstance(collection, PathCollection)]
+
+
+def extents(ax: Any) -> list[Bbox]:
+    """The box of every node, in pixels."""
+    boxes = []
+    for collection in nodes_of(ax):
+        half = np.sqrt(collection.get_sizes()[0]) / 2 * ax.figure.dpi / 72
+        for x, y in ax.transData.transform(collection.get_offsets()):
+            boxes.append(Bbox([[x - half, y - half], [x + half, y + half]]))
+    return boxes

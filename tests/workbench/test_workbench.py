@@ -74,6 +74,9 @@ def test_local_only_training_as_its_own_baseline_is_not_done_twice(
 def test_the_name_has_the_hyperparameters_and_without_a_baseline_there_is_no_gain(bench: Workbench) -> None:
     result = bench.fit("fedavg", {"clip": 1.0})
     assert result.name == "fedavg clip=1.0"
+    assert repr(result).startswith("Result(fedavg clip=1.0, Fit(")
+    assert len(repr(result)) < 200
+    assert result._repr_html_() == result.fit._repr_html_()
     assert result.summary["hyperparameters"] == {"clip": 1.0}
     assert result.local is None
     assert "gain_over_local" not in result.summary
