@@ -36,8 +36,9 @@ from scool_ppl.errors import ClientError, InputError, original
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.infer.estep.base import Posterior
+from scool_ppl.infer.intervals import Intervals, intervals
 from scool_ppl.infer.priors.base import GraphPrior, Joint
-from scool_ppl.look.evidence import RoundEvidence, check_needs
+from scool_ppl.look.evidence import BlankEvidence, RoundEvidence, check_needs
 from scool_ppl.look.likelihoods import Likelihood
 from scool_ppl.look.peers import PeerPolicy
 from scool_ppl.mix.base import Mixing
@@ -306,6 +307,15 @@ class EM:
             samples=federation.sizes("train"),
             positions=None if self.model.prior.positions is None else state.moments.get(self.model.prior.positions),
         )
+
+    def intervals(self, state: EMState, draws: int = 39) -> Intervals | None:
+        """Where the probability of each edge lies under q, (K, M) each, with 95 % for 39 draws; see `infer.intervals`."""
+        if state.peers is None or state.round == 0:
+            return None
+        self.model.prior.load_state_dict(state.prior)
+        evidence = BlankEvidence(self.round_start(state), state.peers, ())
+        random = generator(state.seed, "intervals", state.round)
+        return intervals(self.model.prior, state.q, state.moments["Y"], evidence, random, draws)
 
     def mixture(self, state: EMState) -> Mixture | None:
         """The mixtures that clients predict with, None where each uses its own network alone."""

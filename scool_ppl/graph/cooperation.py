@@ -35,7 +35,7 @@ class CooperationGraph:
     memberships: (K, G) E_q[z]; `blocks_are_final` says that they are what `blocks` returned, as after reading a file.
     groups: the true group of each client.  accuracy, samples: (K,).
     positions: (K, 2) places in the plane that the prior inferred; they become the layout of the drawing.
-    low, high: (K, M) ends of a credible interval of each weight, where they were computed.
+    low, high: (K, M) credible intervals of the weights, where they are known; `EM.intervals` finds them.
     """
 
     weights: Tensor
@@ -66,6 +66,10 @@ class CooperationGraph:
             value = getattr(self, field)
             if value is not None and len(value) != count:
                 raise InputError(f"{field} has {len(value)} entries, expected {count}: one per client")
+        for field in ("low", "high"):
+            value = getattr(self, field)
+            if value is not None and value.shape != self.weights.shape:
+                raise InputError(f"{field} has shape {tuple(value.shape)}, expected {shape}: that of the weights")
         weights = torch.where(self.peers.mask, self.weights.detach(), torch.zeros_like(self.weights))
         if not bool(torch.isfinite(weights).all()):
             raise InputError("graph has weights that are not finite; expected numbers; mask the pairs not looked at")

@@ -4,6 +4,7 @@ from scool_ppl.infer.bound import MomentELBO
 from scool_ppl.infer.distributions import BlockBernoulli, OneHot
 from scool_ppl.infer.estep import EStep, ModeSearch, NaturalGradient, Posterior, ProjectedGradient, SVIStep
 from scool_ppl.infer.guide import AutoMeanField
+from scool_ppl.infer.intervals import Intervals, intervals
 from scool_ppl.infer.priors import GraphPrior, Joint
 from scool_ppl.infer.program import Program
 
@@ -12,6 +13,7 @@ __all__ = [
     "BlockBernoulli",
     "EStep",
     "GraphPrior",
+    "Intervals",
     "Joint",
     "ModeSearch",
     "MomentELBO",
@@ -21,4 +23,5 @@ __all__ = [
     "Program",
     "ProjectedGradient",
     "SVIStep",
+    "intervals",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from scool_ppl.base.arguments import check_kind, check_whole
 from scool_ppl.base.codec import Row
@@ -12,6 +13,7 @@ from scool_ppl.base.progress import tracked
 from scool_ppl.deploy.blueprint import Blueprint
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMInfo, EMState, Fit
+from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.runs.folder import Run
 from scool_ppl.runs.journal import newest, recording
 from scool_ppl.runs.rows import history_row
@@ -59,7 +61,15 @@ def fit(
         deployed = deployment.evaluate(em.clients) if deployment.chosen else mixed
         if journal.run is not None:
             journal.run.deploy(deployment, Blueprint.of(em.clients))
+            graph = _with_intervals(em, state, graph)
+            journal.run.remember(state.round, graph)
     return Fit(graph, journal.history, state, mixed, trained, deployment, deployed, deploying)
+
+
+def _with_intervals(em: EM, state: EMState, graph: CooperationGraph) -> CooperationGraph:
+    """The graph with the credible intervals of its weights, where there are any."""
+    found = em.intervals(state)
+    return graph if found is None else replace(graph, low=found.low, high=found.high)
 
 
 def resume(em: EM, run: str | os.PathLike[str] | Run) -> EMState:

@@ -154,6 +154,8 @@ class Run:
         }
         if truth is not None:
             arrays["truth"] = truth.numpy()
+        if graph.low is not None and graph.high is not None:
+            arrays |= {"low": graph.peers.dense(graph.low).numpy(), "high": graph.peers.dense(graph.high).numpy()}
         with _going_on(self.path):
             graph.save(self.path / "graph.graphml")
             write_npz(self.path / "weights.npz", arrays, compressed=True)
@@ -245,12 +247,23 @@ class Run:
 
     def weights(self) -> tuple[Graphs, Tensor | None]:
         """The kept graphs (K, K) by round, and the truth where it is known."""
+        with self._arrays() as arrays:
+            rounds = [int(round) for round in arrays["rounds"]]
+            graphs = dict(zip(rounds, torch.from_numpy(arrays["weights"]), strict=True))
+            return graphs, torch.from_numpy(arrays["truth"]) if "truth" in arrays else None
+
+    def intervals(self) -> tuple[Tensor, Tensor] | None:
+        """The ends of the credible intervals of the last graph's weights, (K, K) each; None where there are none."""
+        with self._arrays() as arrays:
+            known = "low" in arrays and "high" in arrays
+            return (torch.from_numpy(arrays["low"]), torch.from_numpy(arrays["high"])) if known else None
+
+    @contextmanager
+    def _arrays(self) -> Iterator[Any]:
         path = self.path / "weights.npz"
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                rounds = [int(round) for round in arrays["rounds"]]
-                graphs = dict(zip(rounds, torch.from_numpy(arrays["weights"]), strict=True))
-                return graphs, torch.from_numpy(arrays["truth"]) if "truth" in arrays else None
+                yield arrays
         except UNREADABLE as error:
             reason = str(error) or type(error).__name__
             raise InputError(f"cannot read {path}: {reason}; repeat the run") from error

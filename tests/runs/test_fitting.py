@@ -184,3 +184,20 @@ def test_an_exploding_loss_is_said_once() -> None:
         fit = em.fit(3, progress=False)
     assert len(warned) == 1
     assert fit.history[-1]["loss"] > fit.history[0]["loss"] > 1e3 * federation.task.chance
+
+
+def test_a_run_knows_where_its_weights_lie(tmp_path: Path) -> None:
+    """Of a model with places that are not sure; the ends are in the graph, in the folder and around the weights."""
+    fit = driver("latent_space").fit(1, run=(run := Run.create(tmp_path / "run")), progress=False)
+    assert fit.graph.low is not None
+    assert fit.graph.high is not None
+    off = ~torch.eye(4, dtype=torch.bool)
+    assert bool((fit.graph.low < fit.graph.weights)[off].all())
+    assert bool((fit.graph.weights < fit.graph.high)[off].all())
+    run.draw = list  # type: ignore[method-assign]
+    run.finish({})
+    kept = Run.open(run.path).intervals()
+    assert kept is not None
+    torch.testing.assert_close(kept[0][off], fit.graph.low[off])
+    torch.testing.assert_close(kept[1][off], fit.graph.high[off])
+    assert driver("ring").fit(1, run=tmp_path / "ring", progress=False).graph.low is None
