@@ -45,12 +45,19 @@ def intervals(
         sites = list(_draws(prior, q, evidence, draws))
     if not sites:
         return None
-    weights = weights.double()
-    mean = sum(_log_odds(prior, site, weights, evidence) for site in sites) / draws
+    weights, odds = weights.double(), (lambda site: _log_odds(prior, site, weights, evidence))
+    least = most = total = odds(sites[0])
+    for site in sites[1:]:
+        one = odds(site)
+        least, most, total = torch.minimum(least, one), torch.maximum(most, one), total + one
+    mean = total / draws
+    if prior.kind == "edges":  # p rises with l: the ends are where those of l are
+        low, high = ((weights.logit() + end - mean).sigmoid() for end in (least, most))
+        return Intervals(torch.minimum(low, weights), torch.maximum(high, weights))  # but for rounding they are so
     low = high = weights
     for site in sites:
-        p = _moved(prior.kind, weights, _log_odds(prior, site, weights, evidence) - mean)
-        low, high = torch.fmin(low, p), torch.fmax(high, p)
+        p = (weights.log() + odds(site) - mean).softmax(-1)
+        low, high = torch.minimum(low, p), torch.maximum(high, p)
     return Intervals(low, high)
 
 
@@ -76,10 +83,3 @@ def _log_odds(prior: GraphPrior, sites: Values, weights: Tensor, evidence: Evide
         value, _ = log_joint(prior, {**sites, "Y": leaf}, evidence)
         (found,) = torch.autograd.grad(value, leaf)
     return found
-
-
-def _moved(kind: str, weights: Tensor, by: Tensor) -> Tensor:
-    """The weights with their log odds, or the logits of their rows, moved."""
-    if kind == "edges":
-        return (weights.logit() + by).sigmoid()
-    return (weights.log() + by).softmax(-1)
