@@ -17,6 +17,7 @@ from scool_ppl.base.signals import stoppable
 from scool_ppl.cli.federations import commands
 from scool_ppl.cli.networks import export, predict
 from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients, Quiet, with_settings
+from scool_ppl.cli.report import report
 from scool_ppl.cli.reproduce import reproduce
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
@@ -152,10 +153,10 @@ def check(model: Annotated[str, typer.Argument(metavar="MODEL_FILE", help="a .py
     from scool_ppl.zoo.check import check_model
 
     words = {True: "pass", False: "FAIL", None: "skip"}
-    report = check_model(model)
-    for line in report:
+    lines = check_model(model)
+    for line in lines:
         typer.echo(f"{words[line.passed]}  {line.name}: {line.note}")
-    if any(line.passed is False for line in report):
+    if any(line.passed is False for line in lines):
         raise typer.Exit(2)
 
 
@@ -172,6 +173,7 @@ def models() -> None:
 
 app.command()(predict)
 app.command()(export)
+app.command()(report)
 app.command()(reproduce)
 
 

@@ -19,6 +19,7 @@ COMMANDS = {
     **dict.fromkeys(("fit", "resume", "compare"), "commands"),
     **dict.fromkeys(("predict", "export"), "networks"),
     **dict.fromkeys(("plot", "check", "models"), "commands"),
+    "report": "report",
     "reproduce": "reproduce",
     "federations": "federations",
 }

@@ -155,7 +155,8 @@ class Run:
         if truth is not None:
             arrays["truth"] = truth.numpy()
         if graph.low is not None and graph.high is not None:
-            arrays |= {"low": graph.peers.dense(graph.low).numpy(), "high": graph.peers.dense(graph.high).numpy()}
+            ends = {"low": graph.low, "high": graph.high}
+            arrays |= {name: graph.peers.dense(end).float().numpy() for name, end in ends.items()}
         with _going_on(self.path):
             graph.save(self.path / "graph.graphml")
             write_npz(self.path / "weights.npz", arrays, compressed=True)
@@ -215,9 +216,13 @@ class Run:
         """graph.png, weights.png and history.png, from the folder's files; the graph's edges are as in `to_networkx`."""
         from scool_ppl.runs.pictures import draw
 
+        self.check_finished()
+        return draw(self, threshold)
+
+    def check_finished(self) -> None:
+        """Raises InputError, which says how to go on, unless the run has ended."""
         if not (self.path / SUMMARY).is_file():
             raise InputError(self._unfinished())
-        return draw(self, threshold)
 
     def write_text(self, name: str, content: str) -> None:
         """Write a file of the folder in one step."""

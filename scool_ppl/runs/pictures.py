@@ -40,7 +40,7 @@ def draw(run: Run, threshold: float | None = None) -> list[Path]:
     pictures = {
         "graph.png": draw_graph(final, threshold=threshold),
         "weights.png": draw_weights_over_rounds(series, truth=truth),
-        "history.png": draw_history(run.history, baseline=_baseline(summary, run.path / SUMMARY)),
+        "history.png": draw_history(run.history, baseline=baseline_of(summary, run.path / SUMMARY)),
     }
     if (run.path / FILE).exists() and run.deployment.chosen:
         deployment = run.deployment
@@ -50,7 +50,7 @@ def draw(run: Run, threshold: float | None = None) -> list[Path]:
     return [run.path / name for name in pictures]
 
 
-def _baseline(summary: Row, path: Path) -> float | None:
+def baseline_of(summary: Row, path: Path) -> float | None:
     """Mean accuracy of local-only training, where a summary says how much better the run was."""
     gain = summary.get("gain_over_local")
     try:

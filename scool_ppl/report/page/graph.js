@@ -1,0 +1,183 @@
+"use strict";
+// The graph: nodes are clients or blocks, arrows go from who teaches to who learns, and the panel beside it tells facts.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const { clients, edges, blocks, palette, believed, highest, score } = data;
+  const MOST = 2500; // arrows that a browser draws at ease
+  const [HALF, RADIUS] = [270, 14]; // of the picture's height, and of a client, in pixels
+  const MANY = 60; // clients from which on names are seen only when zoomed in
+  const [box, facts, slider, level, chooser] = ["network", "facts", "threshold", "level", "who"].map((id) => document.getElementById(id));
+  const colour = (block) => palette[block % palette.length];
+  const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const digits = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
+  const signed = (value) => (value === null ? "–" : `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`);
+  const plural = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
+
+  const weight = (place) => {
+    const w = `w = ${edges.w[place].toFixed(2)}`;
+    return edges.low ? `${w} [${edges.low[place].toFixed(2)}, ${edges.high[place].toFixed(2)}]` : w;
+  };
+  const sure = (w) => (!data.probabilities ? "" : w >= 0.95 ? ", yes" : w <= 0.05 ? ", no" : ", open");
+  const learnsFrom = (client) => edges.to.flatMap((to, place) => (to === client ? [place] : []));
+  const teaches = (client) => edges.from.flatMap((from, place) => (from === client ? [place] : []));
+
+  const element = (tag, text, ...children) => {
+    const found = document.createElement(tag);
+    if (text !== null) found.textContent = text;
+    found.append(...children);
+    return found;
+  };
+  const list = (title, places, name) => {
+    const strongest = places.filter((place) => edges.w[place] > believed).sort((a, b) => edges.w[b] - edges.w[a]);
+    const items = strongest.slice(0, 30).map((place) => element("li", `${clients.name[name[place]]}, ${weight(place)}${sure(edges.w[place])}`));
+    if (strongest.length > 30) items.push(element("li", `and ${strongest.length - 30} more`));
+    return [element("h4", title), items.length ? element("ul", null, ...items) : element("p", "nobody")];
+  };
+  const pairs = (table) =>
+    element("dl", null, ...Object.entries(table).flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
+  const fares = (of, place) => ({
+    [`${score} together`]: digits(of.with[place]),
+    [`${score} alone`]: digits(of.alone[place]),
+    gain: signed(of.gain[place]),
+  });
+  const tellClient = (client) => {
+    const known = { block: String(clients.block[client]) };
+    if (clients.group[client] !== null) known["true group"] = String(clients.group[client]);
+    if (clients.samples[client] !== null) known.samples = String(clients.samples[client]);
+    facts.replaceChildren(
+      element("h3", clients.name[client]),
+      pairs({ ...known, ...fares(clients, client) }),
+      ...list(`learns from ${plural(clients.learns[client], "client")}`, learnsFrom(client), edges.from),
+      ...list(`teaches ${plural(clients.teaches[client], "client")}`, teaches(client), edges.to),
+    );
+  };
+  const tellBlock = (block) => {
+    const members = blocks.members[block];
+    const more = blocks.size[block] - members.length;
+    facts.replaceChildren(
+      element("h3", `block ${block}`),
+      pairs({ clients: String(blocks.size[block]), "mean w inside": digits(blocks.inside[block]), ...fares(blocks, block) }),
+      element("h4", "members"),
+      element("p", members.join(", ") + (more > 0 ? ` and ${more} more` : "")),
+    );
+  };
+  const sentence = (place) =>
+    level.value === "blocks"
+      ? `block ${blocks.edges.to[place]} learns from block ${blocks.edges.from[place]}: mean w = ${digits(blocks.edges.w[place])}`
+      : `${clients.name[edges.to[place]]} learns from ${clients.name[edges.from[place]]}: ${weight(place)}${sure(edges.w[place])}`;
+
+  // As far apart as most need to have room, but not so far that the whole graph shows them smaller than can be seen.
+  const spacing = (of) => {
+    const near = of.x.map((x, i) => Math.min(...of.x.map((other, j) => (i === j ? Infinity : Math.hypot(x - other, of.y[i] - of.y[j])))));
+    const usual = near.filter(Number.isFinite).sort((a, b) => a - b)[Math.floor(near.length / 10)] || 1;
+    const smallest = of.x.length > 300 ? 3 : of.x.length > MANY ? 5 : 9;
+    return Math.max(HALF, Math.min((HALF * RADIUS) / smallest, (2.6 * RADIUS) / Math.max(usual, 1e-3)));
+  };
+  const scale = { clients: spacing(clients), blocks: spacing(blocks) };
+  const bright = (hex) => [0.299, 0.587, 0.114].reduce((sum, part, i) => sum + part * parseInt(hex.slice(1 + 2 * i, 3 + 2 * i), 16), 0) > 115;
+  const node = (id, label, block, x, y, title, size) => {
+    const [background, border] = [colour(block), ink("--paper")];
+    const shown = { background, border: ink("--ink") };
+    const inside = label.length <= 3; // a short name stands in its circle, a longer one below
+    const font = { color: !inside ? ink("--ink") : bright(background) ? "#000000" : "#ffffff", strokeWidth: inside ? 0 : 3, strokeColor: ink("--paper") };
+    const look = inside ? { shape: "circle", widthConstraint: 1.4 * size } : { shape: "dot", size };
+    return { id, label, x, y, title, ...look, font, color: { background, border, highlight: shown, hover: shown } };
+  };
+  const clientNodes = () =>
+    clients.name.map((name, i) => {
+      const title = `${name}\nblock ${clients.block[i]}\n${score} ${digits(clients.with[i])} together, ${digits(clients.alone[i])} alone`;
+      return node(i, clients.label[i], clients.block[i], clients.x[i] * scale.clients, clients.y[i] * scale.clients, title, RADIUS);
+    });
+  const blockNodes = () =>
+    blocks.size.map((size, i) => {
+      const title = `block ${i}: ${plural(size, "client")}`;
+      return node(i, `${i} (${size})`, i, blocks.x[i] * scale.blocks, blocks.y[i] * scale.blocks, title, 10 + 4 * Math.sqrt(size));
+    });
+  const arrow = (place, of, block) => {
+    const share = Math.min(1, of.w[place] / highest);
+    const inside = block(of.from[place]) === block(of.to[place]);
+    return {
+      id: place,
+      from: of.from[place],
+      to: of.to[place],
+      title: sentence(place),
+      width: 0.5 + 2 * share,
+      color: { color: inside ? colour(block(of.from[place])) : ink("--soft"), opacity: 0.15 + 0.6 * share, highlight: ink("--ink"), hover: ink("--ink") },
+    };
+  };
+
+  const nodes = new vis.DataSet();
+  const arrows = new vis.DataSet();
+  const many = clients.name.length > MANY;
+  const network = new vis.Network(box, { nodes, edges: arrows }, {
+    physics: false,
+    nodes: { borderWidth: 1.5, font: { size: 14 }, scaling: { label: { drawThreshold: 9 } } },
+    edges: { arrows: { to: { enabled: true, scaleFactor: many ? 0.35 : 0.5 } }, smooth: { type: "curvedCW", roundness: 0.13 }, selectionWidth: 1.5, hoverWidth: 0.5 },
+    interaction: { hover: true, tooltipDelay: 150, hideEdgesOnDrag: many, hideEdgesOnZoom: many, keyboard: { enabled: true, bindToWindow: false } },
+  });
+
+  const refreshNodes = () => {
+    const found = level.value === "blocks" ? blockNodes() : clientNodes();
+    const dragged = nodes.length === found.length ? network.getPositions() : {};
+    if (nodes.length !== found.length) nodes.clear();
+    nodes.update(found.map((one) => ({ ...one, ...dragged[one.id] })));
+  };
+  const refreshArrows = () => {
+    const inBlocks = level.value === "blocks";
+    const [of, block] = inBlocks ? [blocks.edges, (id) => id] : [edges, (id) => clients.block[id]];
+    const above = of.w.flatMap((w, place) => (w > Number(slider.value) ? [place] : []));
+    const shown = above.slice(0, MOST);
+    arrows.clear();
+    arrows.add(shown.map((place) => arrow(place, of, block)));
+    const threshold = Number(slider.value).toPrecision(2);
+    const held = !inBlocks && edges.total > edges.w.length ? ` The page holds each client's strongest, ${edges.w.length.toLocaleString("en")} of ${edges.total.toLocaleString("en")}.` : "";
+    const cut = shown.length < above.length ? ` Drawn are each client's strongest, ${shown.length.toLocaleString("en")} of ${above.length.toLocaleString("en")}.` : "";
+    document.getElementById("threshold-value").value = threshold;
+    const what = inBlocks ? "mean weight between blocks" : "weight";
+    document.getElementById("shown").textContent = `${plural(above.length, "link")} of ${what} above ${threshold}.${cut}${held}`;
+  };
+  const refresh = () => { refreshNodes(); refreshArrows(); };
+
+  const tellNode = (id) => (level.value === "blocks" ? tellBlock(id) : tellClient(id));
+  const tellArrow = (place) => facts.replaceChildren(element("h3", "link"), element("p", sentence(place)));
+  network.on("hoverNode", ({ node }) => tellNode(node));
+  network.on("hoverEdge", ({ edge }) => tellArrow(edge));
+  network.on("selectNode", ({ nodes: [id] }) => tellNode(id));
+  network.on("selectEdge", ({ nodes: chosen, edges: [place] }) => { if (!chosen.length && place !== undefined) tellArrow(place); });
+
+  const legend = document.getElementById("legend");
+  const NS = "http://www.w3.org/2000/svg";
+  blocks.size.slice(0, 40).forEach((size, block) => {
+    const mark = document.createElementNS(NS, "svg");
+    mark.setAttribute("viewBox", "0 0 14 14");
+    mark.setAttribute("aria-hidden", "true");
+    const dot = document.createElementNS(NS, "circle");
+    for (const [name, value] of Object.entries({ cx: 7, cy: 7, r: 6, fill: colour(block) })) dot.setAttribute(name, value);
+    mark.append(dot);
+    legend.append(element("li", null, mark, element("span", `block ${block} (${plural(size, "client")})`)));
+  });
+  if (blocks.size.length > 40) legend.append(element("li", `and ${blocks.size.length - 40} more`));
+
+  clients.name.forEach((name, place) => { const option = element("option", name); option.value = place; chooser.append(option); });
+  slider.max = highest;
+  slider.step = highest / 100;
+  slider.value = believed;
+  if (blocks.size.length > 1 && blocks.size.length < clients.name.length) document.getElementById("level-label").hidden = false;
+  if (data.startWithBlocks) level.value = "blocks";
+  const whole = () => network.fit({ animation: false });
+  slider.addEventListener("input", refreshArrows);
+  level.addEventListener("change", () => { nodes.clear(); arrows.clear(); refresh(); whole(); });
+  document.getElementById("believed").addEventListener("click", () => { slider.value = believed; refreshArrows(); });
+  document.getElementById("fit").addEventListener("click", whole);
+  chooser.addEventListener("change", () => {
+    if (chooser.value === "") return;
+    if (level.value === "blocks") { level.value = "clients"; nodes.clear(); arrows.clear(); refresh(); whole(); }
+    network.selectNodes([Number(chooser.value)]);
+    tellClient(Number(chooser.value));
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
+  matchMedia("print").addEventListener("change", refresh);
+  refresh();
+  whole();
+  window.report = { network, nodes, arrows };
+})();

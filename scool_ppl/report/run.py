@@ -1,0 +1,181 @@
+"""The report of a run, from the files of its folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scool_ppl.base.codec import Row
+from scool_ppl.errors import InputError
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.plots.graph import layout
+from scool_ppl.plots.matrix import weights_order
+from scool_ppl.plots.style import PALETTE, Array, short_names
+from scool_ppl.report.clients import Clients, read_clients
+from scool_ppl.report.curves import history_svg
+from scool_ppl.report.links import Links, between_blocks, links_of, matrices, strongest
+from scool_ppl.report.page import as_data, network_script, render, script
+from scool_ppl.report.words import run_in_words
+from scool_ppl.runs.folder import SUMMARY, Run
+from scool_ppl.runs.pictures import baseline_of
+from scool_ppl.runs.rows import total_seconds
+
+MANY = 150
+"""More clients than these are shown as blocks first."""
+
+
+def run_page(run: Run) -> str:
+    """The page of a run that has ended."""
+    network = network_script()
+    run.check_finished()
+    graph, history = run.graph, run.history
+    summary, asked = run.read_json(SUMMARY), run.settings
+    graphs, truth = run.weights()
+    ends = run.intervals()
+    last = graphs[max(graphs)].double().numpy()
+    if last.shape != (graph.num_clients,) * 2:
+        raise InputError(f"{run.path} has weights of shape {last.shape} and {graph.num_clients} clients; repeat the run")
+    intervals = None if ends is None else (ends[0].double().numpy(), ends[1].double().numpy())
+    links = links_of(graph, last, intervals)
+    clients, blocks = read_clients(run, graph), graph.blocks().numpy()
+    by_name = layout(graph)
+    places = np.array([by_name[name] for name in graph.names]) * [1, -1]  # a page's second axis points down
+    frames = {f"round {round}": weights.double().numpy() for round, weights in sorted(graphs.items())}
+    if truth is not None:
+        frames["truth"] = truth.double().numpy()
+    data = {
+        "probabilities": graph.kind == "edges" and not links.is_best,
+        "score": str(summary.get("score", "accuracy")),
+        "believed": links.believed_above,
+        "highest": links.highest,
+        "palette": PALETTE,
+        "clients": _nodes(graph, clients, links, places),
+        "edges": strongest(links),
+        "blocks": _block_nodes(graph, clients, links, places),
+        "startWithBlocks": graph.num_clients > MANY and int(blocks.max()) + 1 < graph.num_clients // 2,
+        "matrix": matrices(frames, weights_order(graph), links.highest),
+        "colours": _viridis(),
+    }
+    return render(
+        "run.html",
+        [network, script("table.js"), script("matrix.js"), script("graph.js")],
+        title=_title(asked, summary, run),
+        words=run_in_words(summary, clients, links, blocks),
+        tiles=_tiles(summary, clients, links, blocks),
+        data=as_data(data),
+        kind=graph.kind,
+        best=links.is_best,
+        has_intervals=intervals is not None,
+        frames=list(frames),
+        last=list(graphs).index(max(graphs)),
+        bins=data["matrix"]["size"],
+        num_clients=graph.num_clients,
+        columns=list(clients.columns),
+        rows=_rows(clients),
+        curves=history_svg(history, baseline_of(summary, run.path / SUMMARY)) if history else "",
+        asked=_asked(asked),
+        seconds=summary.get("total_seconds") or (total_seconds(history) if history and "seconds" in history[-1] else {}),
+        versions=summary.get("versions") or asked.get("versions") or {},
+    )
+
+
+def _rows(clients: Clients) -> list[list[Any]]:
+    """The table of clients: texts as they are, numbers as they are shown and sorted by."""
+
+    def cell(value: float | str | None) -> Any:
+        if not isinstance(value, float):
+            return value
+        return f"{value:.0f}" if value == int(value) and abs(value) >= 1 or value == 0 else f"{value:.3f}", value
+
+    return [[cell(value) for value in row] for row in zip(*clients.columns.values(), strict=True)]
+
+
+def _title(asked: Row, summary: Row, run: Run) -> str:
+    model = str(asked.get("model") or summary.get("model") or run.path.name)
+    federation = asked.get("federation") or summary.get("federation")
+    return f"{model} on {federation}" if federation else model
+
+
+def _asked(asked: Row) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """What run.json says was asked, as tables; the digests that only a resume needs are left out."""
+    plain = {name: asked[name] for name in ("model", "federation", "baseline") if name in asked}
+    tables = {"the run": plain, "hyperparameters": asked.get("hyperparameters"), "settings": asked.get("settings")}
+    return [
+        (name, [(key, "default" if value is None else value) for key, value in table.items()])
+        for name, table in tables.items()
+        if isinstance(table, dict) and table
+    ]
+
+
+def _tiles(summary: Row, clients: Clients, links: Links, blocks: NDArray[np.int64]) -> list[tuple[str, str]]:
+    """The numbers at the top, each with what it is."""
+    score = str(summary.get("score", "accuracy"))
+    told = [(f"{len(blocks)}", "clients"), (f"{int(blocks.max()) + 1}", "blocks"), (f"{int(links.believed.sum()):,}", "links")]
+    means = {score: "accuracy", f"{score} alone": "accuracy_local"}
+    for name, column in means.items():
+        known = [value for value in clients.numbers(column) if value is not None]
+        if known:
+            told.append((f"{np.mean(known):.3f}", f"mean {name}"))
+    gains = [gain for gain in clients.gains if gain is not None]
+    if gains:
+        told += [(f"{np.mean(gains):+.3f}", "mean gain"), (f"{sum(g > 0 for g in gains)} of {len(gains)}", "clients gain")]
+    return told
+
+
+def _nodes(graph: CooperationGraph, clients: Clients, links: Links, places: Array) -> dict[str, list[Any]]:
+    """Columns of the clients: places on the page, and what is shown of each."""
+    believed = links.believed
+    return {
+        "name": list(graph.names),
+        "label": short_names(graph.names),
+        "block": graph.blocks().tolist(),
+        "group": [None] * graph.num_clients if graph.groups is None else [int(group) for group in graph.groups],
+        "samples": clients.numbers("train"),
+        "with": _short(clients.numbers("accuracy")),
+        "alone": _short(clients.numbers("accuracy_local")),
+        "gain": _short(clients.gains),
+        "learns": believed.sum(1).tolist(),
+        "teaches": believed.sum(0).tolist(),
+        "x": places[:, 0].round(3).tolist(),
+        "y": places[:, 1].round(3).tolist(),
+    }
+
+
+def _block_nodes(graph: CooperationGraph, clients: Clients, links: Links, places: Array) -> dict[str, Any]:
+    """Columns of the blocks, and the mean weights between them."""
+    blocks = graph.blocks().numpy()
+    count = int(blocks.max()) + 1
+    density = between_blocks(links, blocks)
+    members = [np.flatnonzero(blocks == block) for block in range(count)]
+
+    def mean(name: str) -> list[float | None]:
+        values = np.array([np.nan if value is None else value for value in clients.numbers(name)])
+        known = [values[here][np.isfinite(values[here])] for here in members]
+        return _short([float(some.mean()) if len(some) else None for some in known])
+
+    to, source = np.nonzero((density > 0.005 * links.highest) & ~np.eye(count, dtype=bool))
+    return {
+        "size": [len(here) for here in members],
+        "members": [[graph.names[client] for client in here[:12]] for here in members],
+        "inside": density.diagonal().round(3).tolist(),
+        "with": mean("accuracy"),
+        "alone": mean("accuracy_local"),
+        "gain": mean("gain_over_local"),
+        "x": [round(float(places[here, 0].mean()), 3) for here in members],
+        "y": [round(float(places[here, 1].mean()), 3) for here in members],
+        "edges": {"from": source.tolist(), "to": to.tolist(), "w": density[to, source].round(3).tolist()},
+    }
+
+
+def _short(values: list[float | None]) -> list[float | None]:
+    return [None if value is None else round(value, 4) for value in values]
+
+
+def _viridis() -> list[list[int]]:
+    """The colours of the matrix, from 0 to the heaviest."""
+    import matplotlib
+
+    colours: Array = matplotlib.colormaps["viridis"](np.linspace(0, 1, 64))
+    return [[int(255 * part) for part in colour[:3]] for colour in colours]
