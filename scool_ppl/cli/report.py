@@ -14,7 +14,9 @@ def report(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="the folder of a run or a comparison, or an experiment's .json")
     ],
-    out: Annotated[Path | None, typer.Option(help="the .html file to write; default: report.html in the folder")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="the .html file to write; default: report.html in the folder")
+    ] = None,
 ) -> None:
     """Write a report that a browser opens offline.
 

@@ -8,32 +8,32 @@ from typing import Any
 from scool_ppl.base.codec import Row
 from scool_ppl.errors import InputError
 from scool_ppl.report.page import picture, render, script
-from scool_ppl.runs.folder import Run
-
-COMPARISON = "comparison.json"
 
 
-def comparison_page(folder: Path) -> str:
-    """The page of a comparison: which model did best, the table, the figure, and every seed."""
-    run = Run.open(folder)
-    content = run.read_json(COMPARISON)
-    rows, runs = content.get("table"), content.get("runs")
-    if not isinstance(rows, list) or not isinstance(runs, list) or not rows or not runs:
-        raise InputError(f"{folder / COMPARISON} has no table or no runs, expected both; repeat the comparison")
-    score = str(rows[0].get("score", "accuracy"))
-    heads = [name for name in rows[0] if name not in ("model", "score")]
-    figure = folder / "comparison.png"
+def comparison_page(content: Row, path: Path) -> str:
+    """The page of a comparison, `content` of the file `path`: who did best, the table, the figure, and every seed."""
+    rows, runs = content.get("table"), content.get("runs") or [[]]
+    try:
+        seeds = len(runs)
+        score = str(rows[0].get("score", "accuracy"))
+        heads = [name for name in rows[0] if name not in ("model", "score")]
+        cells = [[row["model"], *(told(row.get(head), seeds) for head in heads)] for row in rows]
+        words, more = comparison_in_words(rows, seeds, score), [_by_seed(runs, score)] if seeds > 1 else []
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no comparison ({error!r}); expected what `scool compare` writes") from error
+    asked = dict(runs[0][0]) if runs[0] else {}
+    figure = path.with_name("comparison.png")
     return render(
         "table.html",
         [script("table.js")],
-        title=f"{len(rows)} models on {run.settings.get('federation', 'the same clients')}",
-        words=comparison_in_words(rows, len(runs), score),
+        title=f"{len(rows)} models on {asked.get('federation', 'the same clients')}",
+        words=words,
         heads=["model", *(score if head == "accuracy" else head for head in heads)],
-        rows=[[row["model"], *(told(row.get(head), len(runs)) for head in heads)] for row in rows],
-        note=f"Mean over {len(runs)} seed{'s, ± standard deviation' if len(runs) > 1 else ''}.",
+        rows=cells,
+        note=f"Mean over {seeds} seeds, ± standard deviation." if seeds > 1 else "Mean over clients.",
         figures=[("every model's graph, and its curves over the rounds", picture(figure))] if figure.is_file() else [],
-        more=[_by_seed(runs, score)] if len(runs) > 1 else [],
-        asked=[("settings of the first model", list(_flat(runs[0][0])))],
+        more=more,
+        asked=[("all models", [(name, asked[name]) for name in ("federation", "rounds") if name in asked])],
         versions=content.get("versions") or {},
     )
 
@@ -45,7 +45,8 @@ def comparison_in_words(rows: list[Row], seeds: int, score: str) -> list[str]:
         value = row.get(column)
         return float(value["mean"]) if isinstance(value, dict) and isinstance(value.get("mean"), int | float) else None
 
-    known = sorted(((mean(row, "accuracy"), row["model"]) for row in rows if mean(row, "accuracy") is not None), reverse=True)
+    scores = ((mean(row, "accuracy"), row["model"]) for row in rows)
+    known = sorted(((value, name) for value, name in scores if value is not None), reverse=True)
     if not known:
         return [f"No model has a {score}."]
     texts = [f"{known[0][1]} has the highest mean {score}, {known[0][0]:.3f}"]
@@ -66,8 +67,9 @@ def told(value: Any, seeds: int) -> tuple[str, float | None]:
     """A cell of the table as a text, and the number to sort by."""
     if not isinstance(value, dict) or not isinstance(value.get("mean"), int | float):
         return "–", None
-    text = f"{value['mean']:.4g}"
-    return f"{text} ± {value.get('std', 0):.2g}" if seeds > 1 else text, float(value["mean"])
+    mean = float(value["mean"])
+    digits = 1 if abs(mean) >= 10 else 3
+    return f"{mean:.{digits}f}" + (f" ± {value.get('std', 0):.{digits}f}" if seeds > 1 else ""), mean
 
 
 def _by_seed(runs: list[list[Row]], score: str) -> tuple[str, list[str], list[list[Any]]]:
@@ -78,7 +80,3 @@ def _by_seed(runs: list[list[Row]], score: str) -> tuple[str, list[str], list[li
         cells = [told(summary.get("accuracy"), 1) for summary in one]
         rows.append([str(one[0].get("seed", number)), *cells])
     return f"mean {score}, seed by seed", heads, rows
-
-
-def _flat(summary: Row) -> list[tuple[str, Any]]:
-    return [(name, summary[name]) for name in ("federation", "rounds", "hyperparameters") if name in summary]

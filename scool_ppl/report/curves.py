@@ -17,7 +17,11 @@ def history_svg(history: list[dict[str, Any]], baseline: float | None) -> str:
     figure: Any = draw_history(history, baseline=baseline)
     # Colours of the curves are kept, text has the page's font; equal input gives equal text.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "scool", "font.family": "sans-serif"}):
-        figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Type", "Format")))
+        figure.savefig(
+            file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Type", "Format"))
+        )
     text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    return re.sub(r'<svg[^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1 xmlns:xlink="http://www.w3.org/1999/xlink">', text, count=1)
+    return re.sub(
+        r'<svg[^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1 xmlns:xlink="http://www.w3.org/1999/xlink">', text, count=1
+    )

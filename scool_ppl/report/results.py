@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from scool_ppl.base.describe import versions
+from scool_ppl.base.statistics import over_seeds
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.report.page import picture, render, script
 from scool_ppl.reproduce.catalogue import experiment_names, load_experiment
@@ -28,19 +28,33 @@ def results_page(path: Path) -> str:
         "table.html",
         [script("table.js")],
         title=experiment.title,
-        words=[
-            f"{len(experiment.methods)} methods on {len(experiment.columns)} "
-            f"federation{'s' * (len(experiment.columns) != 1)}, {len(experiment.seeds)} "
-            f"seed{'s' * (len(experiment.seeds) != 1)}: {len(results.store.records)} runs are in the store."
-        ],
+        words=list(results_in_words(results, heads, rows)),
         heads=heads,
         rows=[[row[0], *((text, _number(text)) for text in row[1:])] for row in rows],
         note=f"Mean over clients{', ± standard deviation over seeds' if len(experiment.seeds) > 1 else ''}.",
         figures=[(figure.stem.removeprefix(f"{path.stem}-"), picture(figure)) for figure in figures],
         more=[],
         asked=[("federations", [(column.label, column.federation) for column in experiment.columns])],
-        versions=versions(),
+        versions={},
     )
+
+
+def results_in_words(results: Results, heads: list[str], rows: list[list[str]]) -> Iterator[str]:
+    """Sentences: what was run, and who is best where; of a compact experiment, who regrets least over all federations."""
+    experiment = results.experiment
+    counts = {"method": experiment.methods, "federation": experiment.columns, "seed": experiment.seeds}
+    told = ", ".join(f"{len(some)} {name}{'s' * (len(some) != 1)}" for name, some in counts.items())
+    yield f"{told}; {len(results.store.records)} runs are in the store."
+    if experiment.compact:
+        known = [(number, row[0]) for row in rows if (number := _number(row[1])) is not None]
+        if known:
+            yield f"Over all federations {min(known)[1]} is lowest in {heads[1]}: {min(known)[0]:g}."
+    elif "accuracy" in experiment.measures:
+        for column in experiment.columns:
+            values = ((results.values(column, method, "accuracy"), method.label) for method in experiment.methods)
+            means = [(over_seeds(found).mean, label) for found, label in values if found]
+            if means:
+                yield f"On {column.label}, {max(means)[1]} has the highest mean accuracy, {max(means)[0]:.3f}."
 
 
 def results_of(path: Path) -> Results:
@@ -60,5 +74,3 @@ def _number(text: str) -> float | None:
         return float(text.split()[0].rstrip("%").replace("−", "-"))
     except (ValueError, IndexError):
         return None
-
-

@@ -36,7 +36,9 @@ def run_page(run: Run) -> str:
     ends = run.intervals()
     last = graphs[max(graphs)].double().numpy()
     if last.shape != (graph.num_clients,) * 2:
-        raise InputError(f"{run.path} has weights of shape {last.shape} and {graph.num_clients} clients; repeat the run")
+        raise InputError(
+            f"{run.path} has weights of shape {last.shape} and {graph.num_clients} clients; repeat the run"
+        )
     intervals = None if ends is None else (ends[0].double().numpy(), ends[1].double().numpy())
     links = links_of(graph, last, intervals)
     clients, blocks = read_clients(run, graph), graph.blocks().numpy()
@@ -76,7 +78,8 @@ def run_page(run: Run) -> str:
         rows=_rows(clients),
         curves=history_svg(history, baseline_of(summary, run.path / SUMMARY)) if history else "",
         asked=_asked(asked),
-        seconds=summary.get("total_seconds") or (total_seconds(history) if history and "seconds" in history[-1] else {}),
+        seconds=summary.get("total_seconds")
+        or (total_seconds(history) if history and "seconds" in history[-1] else {}),
         versions=summary.get("versions") or asked.get("versions") or {},
     )
 
@@ -112,7 +115,11 @@ def _asked(asked: Row) -> list[tuple[str, list[tuple[str, Any]]]]:
 def _tiles(summary: Row, clients: Clients, links: Links, blocks: NDArray[np.int64]) -> list[tuple[str, str]]:
     """The numbers at the top, each with what it is."""
     score = str(summary.get("score", "accuracy"))
-    told = [(f"{len(blocks)}", "clients"), (f"{int(blocks.max()) + 1}", "blocks"), (f"{int(links.believed.sum()):,}", "links")]
+    told = [
+        (f"{len(blocks)}", "clients"),
+        (f"{int(blocks.max()) + 1}", "blocks"),
+        (f"{int(links.believed.sum()):,}", "links"),
+    ]
     means = {score: "accuracy", f"{score} alone": "accuracy_local"}
     for name, column in means.items():
         known = [value for value in clients.numbers(column) if value is not None]
@@ -120,7 +127,10 @@ def _tiles(summary: Row, clients: Clients, links: Links, blocks: NDArray[np.int6
             told.append((f"{np.mean(known):.3f}", f"mean {name}"))
     gains = [gain for gain in clients.gains if gain is not None]
     if gains:
-        told += [(f"{np.mean(gains):+.3f}", "mean gain"), (f"{sum(g > 0 for g in gains)} of {len(gains)}", "clients gain")]
+        told += [
+            (f"{np.mean(gains):+.3f}", "mean gain"),
+            (f"{sum(g > 0 for g in gains)} of {len(gains)}", "clients gain"),
+        ]
     return told
 
 

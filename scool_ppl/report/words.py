@@ -102,7 +102,9 @@ def _ships(summary: Row) -> str:
     shares = summary.get("relies_on")
     if not isinstance(shares, dict):
         return ""
-    told = [f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda item: -item[1]) if share >= 0.005]
+    told = [
+        f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda item: -item[1]) if share >= 0.005
+    ]
     return f"What the clients ship relies, in the mean, on: {', '.join(told)}."
 
 
@@ -123,5 +125,9 @@ def _truth(summary: Row) -> str:
     index = scores.get("ari") if isinstance(scores, dict) else None
     if not isinstance(index, float):
         return ""
-    found = "are found exactly" if index > 1 - 1e-9 else f"are met with an adjusted Rand index of {index:.2f}: 1 is exact, 0 is chance"
+    found = (
+        "are found exactly"
+        if index > 1 - 1e-9
+        else f"are met with an adjusted Rand index of {index:.2f}: 1 is exact, 0 is chance"
+    )
     return f"The true groups, which nobody told the model, {found}."

@@ -6,39 +6,46 @@ import json
 import os
 from pathlib import Path
 
+from scool_ppl.base.codec import Row
 from scool_ppl.base.files import read_regular, replacing
 from scool_ppl.errors import InputError
-from scool_ppl.report.comparison import COMPARISON, comparison_page
+from scool_ppl.report.comparison import comparison_page
 from scool_ppl.report.results import results_page
 from scool_ppl.report.run import run_page
 from scool_ppl.runs.folder import MARK, Run
 
+COMPARISON, REPORT = "comparison.json", "report.html"
+
 
 def write_report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
-    """Write the report of a run's folder, a comparison's, or an experiment's result store; returns the file's path.
+    """Write the report of a run's folder, of a comparison's, or of a .json with a comparison or an experiment's results.
 
-    Default of `out`: report.html in the folder, or beside the store with its name.
+    Returns the file's path; default: report.html in the folder, or beside the .json with its name.
     """
-    source = Path(path)
-    if source.suffix == ".json" and source.is_file() and source.name not in (MARK, COMPARISON):
-        page, target = results_page(source), source.with_suffix(".html")
-    else:
-        folder = source if source.is_dir() else source.parent if source.is_file() else source
-        if not (folder / MARK).is_file():
-            raise InputError(
-                f"'{path}' is no folder of a run or a comparison and no result store; expected the --out of `scool fit` "
-                "or `scool compare`, or a .json of `scool reproduce`"
-            )
-        page = comparison_page(folder) if (folder / COMPARISON).is_file() else run_page(Run.open(folder))
-        target = folder / "report.html"
+    page, target = _page(Path(path))
     target = target if out is None else Path(out)
     with replacing(target) as temporary:
-        temporary.write_text(page)
+        temporary.write_text(page, encoding="utf-8")
     return target
 
 
-def read_object(path: Path) -> dict[str, object]:
-    """The object in a JSON file."""
+def _page(source: Path) -> tuple[str, Path]:
+    """The page, and where it belongs."""
+    if (source / COMPARISON).is_file():
+        return comparison_page(_read(source / COMPARISON), source / COMPARISON), source / REPORT
+    if (source / MARK).is_file():
+        return run_page(Run.open(source)), source / REPORT
+    if source.suffix == ".json" and source.is_file():
+        content = _read(source)
+        page = comparison_page(content, source) if "table" in content else results_page(source)
+        return page, source.with_suffix(".html")
+    raise InputError(
+        f"'{source}' is no folder of a run or a comparison and no .json of one, expected the --out of `scool fit` or "
+        "`scool compare`, or the .json that `scool reproduce` writes; check the path"
+    )
+
+
+def _read(path: Path) -> Row:
     try:
         content = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError) as error:

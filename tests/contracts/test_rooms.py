@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scool_ppl"
 ORDER = (
     *("errors", "base", "tasks", "data", "graph", "train", "look", "infer", "mix", "em"),
-    *("deploy", "zoo", "plots", "runs", "workbench", "reproduce", "cli"),
+    *("deploy", "zoo", "plots", "runs", "workbench", "reproduce", "report", "cli"),
 )
 MOST = 12
 UPWARD = {("em/em.py", "runs"), ("base/describe.py", "plots")}
