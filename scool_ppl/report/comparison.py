@@ -12,7 +12,8 @@ from scool_ppl.report.page import picture, render, script
 
 def comparison_page(content: Row, path: Path) -> str:
     """The page of a comparison, `content` of the file `path`: who did best, the table, the figure, and every seed."""
-    rows, runs = content.get("table"), content.get("runs") or [[]]
+    rows: list[Row] = content["table"]
+    runs: list[list[Row]] = content.get("runs") or [[]]
     try:
         seeds = len(runs)
         score = str(rows[0].get("score", "accuracy"))

@@ -22,6 +22,5 @@ def history_svg(history: list[dict[str, Any]], baseline: float | None) -> str:
         )
     text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    return re.sub(
-        r'<svg[^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1 xmlns:xlink="http://www.w3.org/1999/xlink">', text, count=1
-    )
+    links = 'xmlns:xlink="http://www.w3.org/1999/xlink"'
+    return re.sub(r'<svg[^>]*?(viewBox="[^"]*")[^>]*>', rf"<svg \1 {links}>", text, count=1)

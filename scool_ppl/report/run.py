@@ -47,7 +47,7 @@ def run_page(run: Run) -> str:
     frames = {f"round {round}": weights.double().numpy() for round, weights in sorted(graphs.items())}
     if truth is not None:
         frames["truth"] = truth.double().numpy()
-    data = {
+    data: Row = {
         "probabilities": graph.kind == "edges" and not links.is_best,
         "score": str(summary.get("score", "accuracy")),
         "believed": links.believed_above,
@@ -90,7 +90,7 @@ def _rows(clients: Clients) -> list[list[Any]]:
     def cell(value: float | str | None) -> Any:
         if not isinstance(value, float):
             return value
-        return f"{value:.0f}" if value == int(value) and abs(value) >= 1 or value == 0 else f"{value:.3f}", value
+        return (f"{value:.0f}" if value == int(value) else f"{value:.3f}"), value
 
     return [[cell(value) for value in row] for row in zip(*clients.columns.values(), strict=True)]
 

@@ -35,11 +35,7 @@ def _helps(summary: Row, clients: Clients) -> str:
     score = str(summary.get("score", "accuracy"))
     gains = [gain for gain in clients.gains if gain is not None]
     if not gains:
-        return (
-            "How the clients would fare alone was not measured; `scool fit --baseline` measures it."
-            if len(names_of(clients)) > 1
-            else ""
-        )
+        return "How the clients would fare alone was not measured; scool fit --baseline measures it."
     better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
     text = f"{better} of {len(gains)} clients gain by cooperating, {worse or 'none'} lose{'s' * (worse == 1)}: "
     mean = float(np.mean(gains))
@@ -55,11 +51,6 @@ def _helps(summary: Row, clients: Clients) -> str:
     return text
 
 
-def names_of(clients: Clients) -> list[str]:
-    """The clients' names."""
-    return [str(name) for name in clients.columns["client"]]
-
-
 def _learns(links: Links, names: Sequence[str]) -> str:
     believed = links.believed
     if not believed.any():
@@ -69,10 +60,10 @@ def _learns(links: Links, names: Sequence[str]) -> str:
     if taught.min() == taught.max():
         text += f", and each is relied on by {taught[0]}."
     else:
-        most = np.argsort(-taught, kind="stable")[:3]
+        most = np.argsort(-taught, kind="stable")[:3].tolist()
         relied = ", ".join(f"{names[client]} (by {taught[client]})" for client in most if taught[client])
         text += f"; most relied on {'is' if len(most) == 1 else 'are'} {relied}."
-    alone = [names[client] for client in np.flatnonzero((per_client == 0) & (taught == 0))]
+    alone = [names[client] for client in np.flatnonzero((per_client == 0) & (taught == 0)).tolist()]
     if alone:
         shown = ", ".join(alone[:5]) + (f" and {len(alone) - 5} more" if len(alone) > 5 else "")
         text += f" {len(alone)} {'stays' if len(alone) == 1 else 'stay'} alone: {shown}."
@@ -86,6 +77,8 @@ def _inside(links: Links, blocks: NDArray[np.int64]) -> str:
         return "All clients are one group." if len(receivers) and len(blocks) > 1 else ""
     inside = float((blocks[receivers] == blocks[senders]).mean())
     alone = int((sizes == 1).sum())
+    if alone == count:
+        return "No clients are a group: every one is of a kind of its own."
     groups = f"{count - alone} group{'s' * (count - alone != 1)} of {_range(sizes[sizes > 1])} clients"
     single = f" and {alone} client{'s' * (alone != 1)} of a kind of {'its' if alone == 1 else 'their'} own"
     share = "all links are" if inside == 1 else f"{inside:.0%} of the links are"
@@ -93,8 +86,6 @@ def _inside(links: Links, blocks: NDArray[np.int64]) -> str:
 
 
 def _range(sizes: NDArray[np.int64]) -> str:
-    if not len(sizes):
-        return "no"
     return f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
 
 
@@ -125,9 +116,6 @@ def _truth(summary: Row) -> str:
     index = scores.get("ari") if isinstance(scores, dict) else None
     if not isinstance(index, float):
         return ""
-    found = (
-        "are found exactly"
-        if index > 1 - 1e-9
-        else f"are met with an adjusted Rand index of {index:.2f}: 1 is exact, 0 is chance"
-    )
-    return f"The true groups, which nobody told the model, {found}."
+    if index > 1 - 1e-9:
+        return "The true groups are found exactly."
+    return f"Against the true groups the blocks have an adjusted Rand index of {index:.2f}: 1 is exact, 0 is chance."

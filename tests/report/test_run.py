@@ -1,0 +1,82 @@
+"""The report of a run: what its page holds is what its folder says."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scool_ppl.errors import InputError
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.report.run import MANY, run_page
+from tests.helpers.reports import cooperation, folder
+from tests.helpers.runs import finished
+
+
+def data_of(page: str) -> dict[str, Any]:
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, flags=re.DOTALL)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return run_page(folder(tmp_path_factory.mktemp("run") / "run", cooperation(), total_seconds={"train": 12.5}))
+
+
+def test_the_graph_is_that_of_the_folder(page: str) -> None:
+    graph, data = cooperation(), data_of(page)
+    weights = np.zeros((8, 8))
+    edges = data["edges"]
+    weights[edges["to"], edges["from"]] = edges["w"]
+    np.testing.assert_allclose(weights, graph.weights.numpy(), atol=1e-3)
+    assert data["clients"]["block"] == [0] * 4 + [1] * 4
+    assert data["clients"]["learns"] == [3] * 8
+    assert data["clients"]["with"] == [0.6, 0.45, None, 0.45, 0.6, 0.45, 0.6, 0.45]
+    assert data["blocks"]["size"] == [4, 4]
+    assert data["blocks"]["with"] == [0.5, 0.525]
+    assert data["probabilities"]
+    assert not data["startWithBlocks"]
+    assert list(data["matrix"]["frames"]) == ["round 1", "round 2", "truth"]
+
+
+def test_what_was_asked_is_told(page: str) -> None:
+    text = html.unescape(re.sub(r"<[^>]+>", " ", page))
+    text = " ".join(text.split())
+    for told in ("mine on four:digits", "width default", "torch 9.9", "train 12.50", "mean accuracy alone 0.500"):
+        assert told in text
+    assert "it holds 95 % of the draws" in text
+
+
+def test_a_run_without_intervals_or_baseline_invents_none(tmp_path: Path) -> None:
+    page = run_page(finished(tmp_path / "run", 2))
+    data = data_of(page)
+    assert "low" not in data["edges"]
+    assert data["clients"]["alone"] == [None] * 3
+    assert "There is no interval beside it" in page
+    assert "mean gain" not in page
+
+
+def test_many_clients_are_blocks_first_and_their_strongest_edges(tmp_path: Path) -> None:
+    graph = cooperation(MANY + 50)
+    run = folder(tmp_path / "run", graph, rounds=1)
+    page = run_page(run)
+    data = data_of(page)
+    assert data["startWithBlocks"]
+    assert data["edges"]["total"] == 200 * 199
+    assert len(data["edges"]["w"]) == 10_000
+    assert len(set(data["edges"]["to"])) == 200
+    assert len(page) < 2_000_000
+
+
+def test_weights_of_other_clients_are_refused(tmp_path: Path) -> None:
+    run = folder(tmp_path / "run", cooperation(4))
+    other: CooperationGraph = cooperation(5)
+    other.save(run.path / "graph.graphml")
+    with pytest.raises(InputError, match=r"weights of shape \(4, 4\) and 5 clients"):
+        run_page(run)
