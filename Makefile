@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: fit test check bench bench-quick clean
+.PHONY: fit test check browser bench bench-quick clean
 
 BENCHMARKS := startup estep look training rounds many
 
@@ -16,6 +16,12 @@ check: .venv/ready-dev  ## what CI runs: lint, format, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 -q
+
+browser:  ## chromium, with which reports are tested, by apt where that is possible (root on Debian or Ubuntu)
+	@if command -v chromedriver >/dev/null; then echo "browser: it is here"; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; then echo "browser: installed"; \
+	else echo "browser: cannot be installed here; install chromium and chromedriver, or tests of reports are skipped"; exit 1; fi
 
 bench: .venv/ready  ## all benchmarks, minutes on a quiet machine; rewrites experiments/benchmarks/*.json and RESULTS.md
 	for name in $(BENCHMARKS); do $(BIN)/python experiments/benchmarks/$$name.py || exit 1; done

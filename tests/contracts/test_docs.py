@@ -139,7 +139,7 @@ def test_command(command: str, tmp_path: Path, request: pytest.FixtureRequest) -
     if words[0] == "compare":
         words += ["--rounds", "1", "--seeds", "1", *QUICK]
         words += [] if "--federation" in words else ["--federation", SMALL]
-    if words[0] in ("plot", "resume", "predict", "export"):
+    if words[0] in ("plot", "resume", "predict", "export", "report"):
         fixture = "a_run_of_hospitals" if "hospitals" in words[1] else "a_run"
         shutil.copytree(request.getfixturevalue(fixture), tmp_path / words[1])
     if words[0] == "resume":
