@@ -7,7 +7,15 @@
   const [HALF, RADIUS] = [270, 14]; // of the picture's height, and of a client, in pixels
   const MANY = 60; // clients from which on names are seen only when zoomed in
   const [box, facts, slider, level, chooser] = ["network", "facts", "threshold", "level", "who"].map((id) => document.getElementById(id));
-  const colour = (block) => palette[block % palette.length];
+  const parts = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  const brightness = (hex) => parts(hex).reduce((sum, part, i) => sum + part * [0.299, 0.587, 0.114][i], 0);
+  const dark = matchMedia("screen and (prefers-color-scheme: dark)");
+  // On dark paper the darkest colours are made lighter, black most of all.
+  const colour = (block) => {
+    const hex = palette[block % palette.length];
+    if (!dark.matches || brightness(hex) > 75) return hex;
+    return `#${parts(hex).map((part) => Math.round(part + 0.55 * (255 - part)).toString(16).padStart(2, "0")).join("")}`;
+  };
   const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const digits = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
   const signed = (value) => (value === null ? "–" : `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`);
@@ -74,12 +82,11 @@
     return Math.max(HALF, Math.min((HALF * RADIUS) / smallest, (2.6 * RADIUS) / Math.max(usual, 1e-3)));
   };
   const scale = { clients: spacing(clients), blocks: spacing(blocks) };
-  const bright = (hex) => [0.299, 0.587, 0.114].reduce((sum, part, i) => sum + part * parseInt(hex.slice(1 + 2 * i, 3 + 2 * i), 16), 0) > 115;
   const node = (id, label, block, x, y, title, size) => {
     const [background, border] = [colour(block), ink("--paper")];
     const shown = { background, border: ink("--ink") };
     const inside = label.length <= 3; // a short name stands in its circle, a longer one below
-    const font = { color: !inside ? ink("--ink") : bright(background) ? "#000000" : "#ffffff", strokeWidth: inside ? 0 : 3, strokeColor: ink("--paper") };
+    const font = { color: !inside ? ink("--ink") : brightness(background) > 115 ? "#000000" : "#ffffff", strokeWidth: inside ? 0 : 3, strokeColor: ink("--paper") };
     const look = inside ? { shape: "circle", widthConstraint: 1.4 * size } : { shape: "dot", size };
     return { id, label, x, y, title, ...look, font, color: { background, border, highlight: shown, hover: shown } };
   };
@@ -145,18 +152,20 @@
   network.on("selectNode", ({ nodes: [id] }) => tellNode(id));
   network.on("selectEdge", ({ nodes: chosen, edges: [place] }) => { if (!chosen.length && place !== undefined) tellArrow(place); });
 
-  const legend = document.getElementById("legend");
   const NS = "http://www.w3.org/2000/svg";
-  blocks.size.slice(0, 40).forEach((size, block) => {
-    const mark = document.createElementNS(NS, "svg");
+  const dot = (fill) => {
+    const [mark, circle] = ["svg", "circle"].map((tag) => document.createElementNS(NS, tag));
     mark.setAttribute("viewBox", "0 0 14 14");
     mark.setAttribute("aria-hidden", "true");
-    const dot = document.createElementNS(NS, "circle");
-    for (const [name, value] of Object.entries({ cx: 7, cy: 7, r: 6, fill: colour(block) })) dot.setAttribute(name, value);
-    mark.append(dot);
-    legend.append(element("li", null, mark, element("span", `block ${block} (${plural(size, "client")})`)));
-  });
-  if (blocks.size.length > 40) legend.append(element("li", `and ${blocks.size.length - 40} more`));
+    for (const [name, value] of Object.entries({ cx: 7, cy: 7, r: 6, fill })) circle.setAttribute(name, value);
+    mark.append(circle);
+    return mark;
+  };
+  const paintLegend = () => {
+    const lines = blocks.size.slice(0, 40).map((size, block) => element("li", null, dot(colour(block)), element("span", `block ${block} (${plural(size, "client")})`)));
+    if (blocks.size.length > 40) lines.push(element("li", `and ${blocks.size.length - 40} more`));
+    document.getElementById("legend").replaceChildren(...lines);
+  };
 
   clients.name.forEach((name, place) => { const option = element("option", name); option.value = place; chooser.append(option); });
   slider.max = highest;
@@ -175,9 +184,9 @@
     network.selectNodes([Number(chooser.value)]);
     tellClient(Number(chooser.value));
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
-  matchMedia("print").addEventListener("change", refresh);
+  dark.addEventListener("change", () => { refresh(); paintLegend(); });
   refresh();
+  paintLegend();
   whole();
   window.report = { network, nodes, arrows };
 })();
