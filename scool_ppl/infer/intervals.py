@@ -45,7 +45,7 @@ def intervals(
         sites = list(_draws(prior, q, evidence, draws))
     if not sites:
         return None
-    weights, odds = weights.double(), (lambda site: _log_odds(prior, site, weights, evidence))
+    weights, odds = weights.double().clamp(0, 1), (lambda site: _log_odds(prior, site, weights, evidence))
     least = most = total = odds(sites[0])
     for site in sites[1:]:
         one = odds(site)

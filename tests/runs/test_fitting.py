@@ -198,6 +198,6 @@ def test_a_run_knows_where_its_weights_lie(tmp_path: Path) -> None:
     run.finish({})
     kept = Run.open(run.path).intervals()
     assert kept is not None
-    torch.testing.assert_close(kept[0][off], fit.graph.low[off])
-    torch.testing.assert_close(kept[1][off], fit.graph.high[off])
+    torch.testing.assert_close(kept[0][off].double(), fit.graph.low[off], rtol=0, atol=1e-6)
+    torch.testing.assert_close(kept[1][off].double(), fit.graph.high[off], rtol=0, atol=1e-6)
     assert driver("ring").fit(1, run=tmp_path / "ring", progress=False).graph.low is None
