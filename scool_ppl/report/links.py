@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.style import Array
 
 MOST_EDGES = 10_000
@@ -17,23 +16,25 @@ MOST_CELLS = 200
 """So many rows and columns a matrix has; of more clients, neighbours in its order are averaged."""
 
 
+BELIEVED_ABOVE = {"edges": 0.5, "rows": 0.5, "point": 0.01}
+"""From which strength on a link is believed: more probable than not, more than half of the heaviest of its row, all but
+negligible weights."""
+
+
 class Links(NamedTuple):
-    """The weights of a graph [receiver, sender] without the diagonal, and the ends of their intervals where known."""
+    """The links of a graph [receiver, sender], none of a client with itself."""
 
     kind: str
     weights: Array
-    low: Array | None
-    high: Array | None
+    strength: Array
+    """Between 0 and 1: of independent edges the weight, of rows its share of the row's heaviest, else of the heaviest."""
+    low: Array | None = None
+    high: Array | None = None
 
     @property
     def highest(self) -> float:
         """The weight at the end of the scale."""
         return 1.0 if self.kind == "edges" else max(float(self.weights.max(initial=0)), 1e-12)
-
-    @property
-    def believed_above(self) -> float:
-        """A link is believed above one half; of weights that are no probabilities of links, above half the heaviest."""
-        return self.highest / 2
 
     @property
     def is_best(self) -> bool:
@@ -43,37 +44,39 @@ class Links(NamedTuple):
     @property
     def believed(self) -> NDArray[np.bool_]:
         """Who learns from whom, as far as it is believed."""
-        found: NDArray[np.bool_] = self.weights > self.believed_above
+        found: NDArray[np.bool_] = self.strength > BELIEVED_ABOVE[self.kind]
         return found
 
 
-def links_of(graph: CooperationGraph, weights: Array, intervals: tuple[Array, Array] | None) -> Links:
-    """The links of a graph with these weights (K, K)."""
-    weights = np.where(np.eye(len(weights), dtype=bool), 0.0, weights)
-    low, high = (None, None) if intervals is None else intervals
-    return Links(graph.kind, weights, low, high)
+def links_of(kind: str, weights: Array, intervals: tuple[Array, Array] | None = None) -> Links:
+    """The links of a graph with these weights (K, K), whose diagonal is what clients keep of their own."""
+    scale = {"edges": np.ones(()), "rows": weights.max(axis=1, keepdims=True), "point": weights.max()}[kind]
+    others = np.where(np.eye(len(weights), dtype=bool), 0.0, weights)
+    return Links(kind, others, others / np.maximum(scale, 1e-12), *(intervals or (None, None)))
 
 
 def strongest(links: Links, most: int = MOST_EDGES) -> dict[str, Any]:
-    """At most so many edges, each client's strongest first: columns from, to, w, low, high, and how many there are."""
-    order = np.argsort(-links.weights, axis=1, kind="stable")
+    """At most so many edges, each client's strongest first: columns from, to, w, strength, low, high, and their total."""
+    order = np.argsort(-links.strength, axis=1, kind="stable")
     rank = np.empty_like(order)
     np.put_along_axis(rank, order, np.arange(len(order))[None].repeat(len(order), 0), axis=1)
-    receivers, senders = np.nonzero(links.weights > 0.005 * links.highest)
-    first = np.lexsort((-links.weights[receivers, senders], rank[receivers, senders]))[:most]
+    receivers, senders = np.nonzero(links.strength > 0.005)
+    first = np.lexsort((-links.strength[receivers, senders], rank[receivers, senders]))[:most]
     to, source = receivers[first], senders[first]
     found: dict[str, Any] = {"from": source.tolist(), "to": to.tolist(), "total": len(receivers)}
-    ends = {"w": links.weights, "low": links.low, "high": links.high}
+    told = {"w": links.weights, "strength": links.strength, "low": links.low, "high": links.high}
+    if links.kind == "edges":
+        del told["strength"]  # it is the weight
     return found | {
-        name: values[to, source].astype(float).round(3).tolist() for name, values in ends.items() if values is not None
+        name: values[to, source].astype(float).round(3).tolist() for name, values in told.items() if values is not None
     }
 
 
-def between_blocks(links: Links, blocks: NDArray[np.int64]) -> Array:
-    """The mean weight [receivers' block, senders' block] over pairs of different clients, 0 where there are none."""
+def between_blocks(values: Array, blocks: NDArray[np.int64]) -> Array:
+    """The mean [receivers' block, senders' block] over pairs of different clients, 0 where there are none."""
     member = np.eye(int(blocks.max()) + 1)[blocks]
     pairs = member.sum(0)[:, None] * member.sum(0) - np.diag(member.sum(0))
-    mean: Array = member.T @ links.weights @ member / np.maximum(pairs, 1)
+    mean: Array = member.T @ values @ member / np.maximum(pairs, 1)
     return mean
 
 

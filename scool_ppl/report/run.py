@@ -15,7 +15,7 @@ from scool_ppl.plots.matrix import weights_order
 from scool_ppl.plots.style import PALETTE, Array, short_names
 from scool_ppl.report.clients import Clients, read_clients
 from scool_ppl.report.curves import history_svg
-from scool_ppl.report.links import Links, between_blocks, links_of, matrices, strongest
+from scool_ppl.report.links import BELIEVED_ABOVE, Links, between_blocks, links_of, matrices, strongest
 from scool_ppl.report.page import as_data, network_script, render, script
 from scool_ppl.report.words import run_in_words
 from scool_ppl.runs.folder import SUMMARY, Run
@@ -40,7 +40,7 @@ def run_page(run: Run) -> str:
             f"{run.path} has weights of shape {last.shape} and {graph.num_clients} clients; repeat the run"
         )
     intervals = None if ends is None else (ends[0].double().numpy(), ends[1].double().numpy())
-    links = links_of(graph, last, intervals)
+    links = links_of(graph.kind, last, intervals)
     clients, blocks = read_clients(run, graph), graph.blocks().numpy()
     by_name = layout(graph)
     places = np.array([by_name[name] for name in graph.names]) * [1, -1]  # a page's second axis points down
@@ -50,8 +50,8 @@ def run_page(run: Run) -> str:
     data: Row = {
         "probabilities": graph.kind == "edges" and not links.is_best,
         "score": str(summary.get("score", "accuracy")),
-        "believed": links.believed_above,
-        "highest": links.highest,
+        "believed": BELIEVED_ABOVE[graph.kind],
+        "kind": graph.kind,
         "palette": PALETTE,
         "clients": _nodes(graph, clients, links, places),
         "edges": strongest(links),
@@ -157,7 +157,7 @@ def _block_nodes(graph: CooperationGraph, clients: Clients, links: Links, places
     """Columns of the blocks, and the mean weights between them."""
     blocks = graph.blocks().numpy()
     count = int(blocks.max()) + 1
-    density = between_blocks(links, blocks)
+    density, strength = between_blocks(links.weights, blocks), between_blocks(links.strength, blocks)
     members = [np.flatnonzero(blocks == block) for block in range(count)]
 
     def mean(name: str) -> list[float | None]:
@@ -165,7 +165,7 @@ def _block_nodes(graph: CooperationGraph, clients: Clients, links: Links, places
         known = [values[here][np.isfinite(values[here])] for here in members]
         return _short([float(some.mean()) if len(some) else None for some in known])
 
-    to, source = np.nonzero((density > 0.005 * links.highest) & ~np.eye(count, dtype=bool))
+    to, source = np.nonzero((strength > 0.005) & ~np.eye(count, dtype=bool))
     return {
         "size": [len(here) for here in members],
         "members": [[graph.names[client] for client in here[:12]] for here in members],
@@ -175,7 +175,12 @@ def _block_nodes(graph: CooperationGraph, clients: Clients, links: Links, places
         "gain": mean("gain_over_local"),
         "x": [round(float(places[here, 0].mean()), 3) for here in members],
         "y": [round(float(places[here, 1].mean()), 3) for here in members],
-        "edges": {"from": source.tolist(), "to": to.tolist(), "w": density[to, source].round(3).tolist()},
+        "edges": {
+            "from": source.tolist(),
+            "to": to.tolist(),
+            "w": density[to, source].round(3).tolist(),
+            "strength": strength[to, source].round(3).tolist(),
+        },
     }
 
 

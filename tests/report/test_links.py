@@ -15,11 +15,11 @@ def made(num_clients: int = 8) -> Links:
     graph = cooperation(num_clients)
     assert graph.low is not None
     assert graph.high is not None
-    return links_of(graph, graph.weights.numpy(), (graph.low.numpy(), graph.high.numpy()))
+    return links_of(graph.kind, graph.weights.numpy(), (graph.low.numpy(), graph.high.numpy()))
 
 
 def test_an_edge_goes_from_who_teaches_to_who_learns() -> None:
-    links = Links("edges", np.array([[0.0, 0.9], [0.2, 0.0]]), None, None)
+    links = links_of("edges", np.array([[0.5, 0.9], [0.2, 0.5]]))
     found = strongest(links)
     assert found == {"from": [1, 0], "to": [0, 1], "total": 2, "w": [0.9, 0.2]}
 
@@ -32,22 +32,36 @@ def test_of_too_many_edges_everybodys_strongest_are_kept_with_their_intervals() 
     assert all(low < w < high for low, w, high in zip(found["low"], found["w"], found["high"], strict=True))
 
 
-def test_what_is_believed_is_above_one_half_or_half_the_heaviest() -> None:
-    assert made().believed.sum() == 8 * 3
-    rows = Links("rows", np.array([[0.0, 0.3, 0.1], [0.2, 0.0, 0.2], [0.0, 0.0, 0.0]]), None, None)
-    assert rows.believed_above == pytest.approx(0.15)
-    assert rows.believed.tolist() == [[False, True, False], [True, False, True], [False, False, False]]
+@pytest.mark.parametrize(
+    ("kind", "believed"),
+    [
+        ("edges", [[0, 1, 0], [0, 0, 0], [0, 0, 0]]),  # above one half
+        ("rows", [[0, 1, 0], [1, 0, 1], [0, 0, 0]]),  # above half the row's heaviest, the third's is its own
+        ("point", [[0, 1, 1], [1, 0, 1], [1, 0, 0]]),  # above a hundredth of the heaviest
+    ],
+)
+def test_what_is_believed(kind: str, believed: list[list[int]]) -> None:
+    weights = np.array([[0.1, 0.7, 0.2], [0.3, 0.3, 0.4], [0.1, 0.005, 0.895]])
+    assert links_of(kind, weights).believed.astype(int).tolist() == believed
+
+
+def test_strength_is_told_where_it_is_not_the_weight() -> None:
+    weights = np.array([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]])
+    found = strongest(links_of("rows", weights))
+    assert (found["w"], found["strength"]) == ([0.25, 0.1, 0.25, 0.1], [0.5, 0.125, 0.5, 0.125])
+    assert "strength" not in strongest(made())
 
 
 def test_one_graph_is_told_from_probabilities() -> None:
     assert not made().is_best
-    assert Links("edges", np.array([[0.0, 1.0], [0.0, 0.0]]), None, None).is_best
+    assert links_of("edges", np.array([[0.0, 1.0], [0.0, 0.0]])).is_best
 
 
 def test_means_between_blocks_are_those_of_loops() -> None:
     weights = np.random.default_rng(0).random((7, 7))
-    links, blocks = links_of(cooperation(7), weights, None), np.array([0, 1, 0, 2, 1, 0, 0])
-    found = between_blocks(links, blocks)
+    np.fill_diagonal(weights, 0)
+    blocks = np.array([0, 1, 0, 2, 1, 0, 0])
+    found = between_blocks(weights, blocks)
     for one in range(3):
         for other in range(3):
             pairs = [(i, j) for i in range(7) for j in range(7) if i != j and (blocks[i], blocks[j]) == (one, other)]

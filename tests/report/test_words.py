@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scool_ppl.report.clients import Clients
-from scool_ppl.report.links import Links, links_of
+from scool_ppl.report.links import links_of
 from scool_ppl.report.words import run_in_words
 from tests.helpers.reports import cooperation
 
@@ -16,7 +16,7 @@ GROUPS = np.arange(8) // 4
 
 def said(weights: np.ndarray | None = None, kind: str = "edges", **told: object) -> str:
     graph = cooperation()
-    links = links_of(graph, graph.weights.numpy() if weights is None else weights, None)._replace(kind=kind)
+    links = links_of(kind, graph.weights.numpy() if weights is None else weights)
     columns = {"client": NAMES} | {name: told.pop(name) for name in list(told) if isinstance(told[name], list)}
     return " ".join(run_in_words(told, Clients(columns), links, GROUPS))  # type: ignore[arg-type]
 
@@ -61,7 +61,7 @@ def test_what_is_shipped_and_what_is_true() -> None:
 
 @pytest.mark.parametrize("blocks", [np.zeros(8, int), np.arange(8)])
 def test_one_group_and_no_group(blocks: np.ndarray) -> None:
-    links = Links("edges", 0.9 * (1 - np.eye(8)), None, None)
+    links = links_of("edges", 0.9 * (1 - np.eye(8)))
     text = " ".join(run_in_words({}, Clients({"client": list(NAMES)}), links, blocks))
     assert ("All clients are one group." in text) == (blocks.max() == 0)
     assert ("No clients are a group" in text) == (blocks.max() > 0)

@@ -2,7 +2,7 @@
 // The graph: nodes are clients or blocks, arrows go from who teaches to who learns, and the panel beside it tells facts.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { clients, edges, blocks, palette, believed, highest, score } = data;
+  const { clients, edges, blocks, palette, believed, kind, score } = data;
   const MOST = 2500; // arrows that a browser draws at ease
   const [HALF, RADIUS] = [270, 14]; // of the picture's height, and of a client, in pixels
   const MANY = 60; // clients from which on names are seen only when zoomed in
@@ -21,6 +21,7 @@
   const signed = (value) => (value === null ? "–" : `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`);
   const plural = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
 
+  const strength = (of) => of.strength ?? of.w; // from 0 to 1, whatever weights are
   const weight = (place) => {
     const w = `w = ${edges.w[place].toFixed(2)}`;
     return edges.low ? `${w} [${edges.low[place].toFixed(2)}, ${edges.high[place].toFixed(2)}]` : w;
@@ -36,7 +37,7 @@
     return found;
   };
   const list = (title, places, name) => {
-    const strongest = places.filter((place) => edges.w[place] > believed).sort((a, b) => edges.w[b] - edges.w[a]);
+    const strongest = places.filter((place) => strength(edges)[place] > believed).sort((a, b) => edges.w[b] - edges.w[a]);
     const items = strongest.slice(0, 30).map((place) => element("li", `${clients.name[name[place]]}, ${weight(place)}${sure(edges.w[place])}`));
     if (strongest.length > 30) items.push(element("li", `and ${strongest.length - 30} more`));
     return [element("h4", title), items.length ? element("ul", null, ...items) : element("p", "nobody")];
@@ -101,7 +102,7 @@
       return node(i, `${i} (${size})`, i, blocks.x[i] * scale.blocks, blocks.y[i] * scale.blocks, title, 10 + 4 * Math.sqrt(size));
     });
   const arrow = (place, of, block) => {
-    const share = Math.min(1, of.w[place] / highest);
+    const share = strength(of)[place];
     const inside = block(of.from[place]) === block(of.to[place]);
     return {
       id: place,
@@ -132,7 +133,7 @@
   const refreshArrows = () => {
     const inBlocks = level.value === "blocks";
     const [of, block] = inBlocks ? [blocks.edges, (id) => id] : [edges, (id) => clients.block[id]];
-    const above = of.w.flatMap((w, place) => (w > Number(slider.value) ? [place] : []));
+    const above = strength(of).flatMap((one, place) => (one > Number(slider.value) ? [place] : []));
     const shown = above.slice(0, MOST);
     arrows.clear();
     arrows.add(shown.map((place) => arrow(place, of, block)));
@@ -141,7 +142,8 @@
     const cut = shown.length < above.length ? ` Drawn are each client's strongest, ${shown.length.toLocaleString("en")} of ${above.length.toLocaleString("en")}.` : "";
     document.getElementById("threshold-value").value = threshold;
     const what = inBlocks ? "mean weight between blocks" : "weight";
-    document.getElementById("shown").textContent = `${plural(above.length, "link")} of ${what} above ${threshold}.${cut}${held}`;
+    const scale = { edges: "", rows: " of the heaviest that the client gives", point: " of the heaviest" }[kind];
+    document.getElementById("shown").textContent = `${plural(above.length, "link")} of ${what} above ${threshold}${scale}.${cut}${held}`;
   };
   const refresh = () => { refreshNodes(); refreshArrows(); };
 
@@ -168,8 +170,6 @@
   };
 
   clients.name.forEach((name, place) => { const option = element("option", name); option.value = place; chooser.append(option); });
-  slider.max = highest;
-  slider.step = highest / 100;
   slider.value = believed;
   if (blocks.size.length > 1 && blocks.size.length < clients.name.length) document.getElementById("level-label").hidden = false;
   if (data.startWithBlocks) level.value = "blocks";
