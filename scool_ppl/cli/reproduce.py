@@ -19,7 +19,7 @@ from scool_ppl.reproduce.grid import reproduce as fill
 from scool_ppl.reproduce.render import clients_csv, main_table, overview, refreshed
 from scool_ppl.reproduce.render import document as section_of
 from scool_ppl.reproduce.results import Results
-from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.store import Store
 from scool_ppl.workbench.settings import Settings
 
 

@@ -14,7 +14,7 @@ from scool_ppl.reproduce.scales import (
     SMOKE,
     as_printed,
 )
-from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.store import Store
 
 __all__ = [
     "PAPER_CNN",

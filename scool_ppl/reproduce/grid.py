@@ -18,7 +18,7 @@ from scool_ppl.errors import InputError, RunError
 from scool_ppl.reproduce.cells import run_cell
 from scool_ppl.reproduce.experiment import Cell, Experiment
 from scool_ppl.reproduce.results import Results
-from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.store import Store
 
 Runner = Callable[[Cell], Row]
 

@@ -15,8 +15,8 @@ from scool_ppl.base.codec import Row
 from scool_ppl.base.statistics import mean_of_worst, over_clients
 from scool_ppl.errors import RunError
 from scool_ppl.reproduce.experiment import BY_CLIENT, Cell, Column, Deployed, Experiment, Method
-from scool_ppl.reproduce.store import Store
 from scool_ppl.runs.rows import against_local
+from scool_ppl.runs.store import Store
 
 
 class Results:

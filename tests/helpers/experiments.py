@@ -7,7 +7,7 @@ from typing import Any
 from scool_ppl.reproduce.experiment import Cell, Column, Experiment, Method
 from scool_ppl.reproduce.results import Results
 from scool_ppl.reproduce.scales import SMOKE
-from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.store import Store
 
 COLUMN = Column("tiny", "permuted:digits:clients=4,groups=2,train=20", SMOKE)
 LOCAL, SBM = Method("Local", "local"), Method("SBM", "scool_sbm", ({}, {"n_eff": 2.0}))

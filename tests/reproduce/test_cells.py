@@ -14,7 +14,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.reproduce import reproduce
 from scool_ppl.reproduce.cells import run_cell
 from scool_ppl.reproduce.experiment import Method
-from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.store import Store
 from scool_ppl.zoo.load import model_path
 from tests.helpers.command import scool
 from tests.helpers.experiments import COLUMN, LOCAL, tiny

@@ -13,7 +13,7 @@ from scool_ppl.deploy import RULES, deploy, gains
 from scool_ppl.reproduce import reproduce
 from scool_ppl.reproduce.cells import run_cell
 from scool_ppl.reproduce.experiment import Method
-from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.store import Store
 from scool_ppl.train.hostile import HostileClients
 from scool_ppl.workbench import Settings
 from tests.helpers.experiments import COLUMN, tiny

@@ -9,7 +9,7 @@ import torch
 from scool_ppl.errors import RunError
 from scool_ppl.reproduce import figures
 from scool_ppl.reproduce.experiment import Method
-from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.store import Store
 from tests.helpers.experiments import LOCAL, filled, record, tiny
 
 OURS = Method("Ours, 5 %", "ring")

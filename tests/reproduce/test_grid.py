@@ -15,7 +15,7 @@ import pytest
 from scool_ppl.errors import InputError
 from scool_ppl.reproduce import reproduce
 from scool_ppl.reproduce.experiment import Method
-from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.store import Store
 from tests.helpers.experiments import COLUMN, LOCAL, SBM, tiny, without_times
 
 

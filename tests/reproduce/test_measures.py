@@ -6,7 +6,7 @@ import pytest
 
 from scool_ppl.reproduce.measures import MEASURES
 from scool_ppl.reproduce.render import cell
-from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.store import Store
 from tests.helpers.experiments import COLUMN, LOCAL, filled, record, tiny
 
 

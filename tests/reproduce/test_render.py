@@ -14,7 +14,7 @@ from scool_ppl.reproduce.catalogue import experiment_names, load_experiment
 from scool_ppl.reproduce.experiment import Method
 from scool_ppl.reproduce.render import choices, clients_csv, details, document, head, main_table, refreshed, training
 from scool_ppl.reproduce.results import Results
-from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.store import Store
 from tests.helpers.experiments import COLUMN, EXTRAS, LOCAL, filled, record, tiny
 
 

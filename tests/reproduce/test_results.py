@@ -14,7 +14,7 @@ from scool_ppl.reproduce.experiment import Method
 from scool_ppl.reproduce.measures import MEASURES
 from scool_ppl.reproduce.render import document, overview
 from scool_ppl.reproduce.results import Results
-from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.store import Store
 from tests.helpers.experiments import COLUMN, LOCAL, SBM, filled, record, tiny
 
 

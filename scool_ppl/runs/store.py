@@ -1,14 +1,24 @@
-"""The result store of an experiment: one JSON file, a line for each cell, replaced in one step after every cell."""
+"""A store of results, cell by cell: one JSON file, a line for each cell, replaced in one step after every cell."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Protocol
 
 from scool_ppl.base.codec import Row
 from scool_ppl.base.files import replacing
 from scool_ppl.errors import InputError
-from scool_ppl.reproduce.experiment import Cell
+
+
+class Requested(Protocol):
+    """A cell: the name that it is kept under, and what was asked for."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def request(self) -> Row: ...
 
 
 class Store:
@@ -29,12 +39,12 @@ class Store:
             raise InputError(f"{self.path} is not a result store; expected an object of cells; move it away")
         return content
 
-    def get(self, cell: Cell) -> Row | None:
+    def get(self, cell: Requested) -> Row | None:
         """The stored numbers of a cell, if they are of the same request."""
         record = self.records.get(cell.key)
         return record if record is not None and record.get("request") == as_stored(cell.request) else None
 
-    def put(self, cell: Cell, record: Row) -> None:
+    def put(self, cell: Requested, record: Row) -> None:
         """Keep a cell and write the file, with what another command may have added to it."""
         self.records |= self._read()
         self.records[cell.key] = as_stored({"request": cell.request, **record})
