@@ -9,7 +9,7 @@ from rich.console import Console
 
 from scool_ppl import load_federation
 from scool_ppl.runs import free_name
-from scool_ppl.workbench import Settings, compare, comparison_table, save_comparison
+from scool_ppl.workbench import Settings, compare, comparison, comparison_table
 from scool_ppl.zoo import DEFAULT_MODEL
 
 
@@ -21,8 +21,9 @@ def main(spec: str = "digits", rounds: str = "20", out: str = "", *models: str) 
         lambda seed: load_federation(spec, seed=seed),
         Settings(rounds=int(rounds)),
         seeds=[0],
+        out=out,
     )
-    Console().print(comparison_table(save_comparison(results, out), seeds=1))
+    Console().print(comparison_table(comparison(results), seeds=1))
     print(f"graphs and curves: {out}/comparison.png")
 
 

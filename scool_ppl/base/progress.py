@@ -127,3 +127,11 @@ def _in_lines(title: str, total: int, done: int) -> Iterator[Advance]:
 
 def _shown(value: float | None, digits: int = 3) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def announced(text: str, *, enabled: bool = True) -> None:
+    """A line on standard error above the bar of the work that it names."""
+    if enabled:
+        from rich.console import Console
+
+        Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)

@@ -7,25 +7,25 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from scool_ppl.base.signals import stoppable
+from scool_ppl.cli.compare import compare
 from scool_ppl.cli.federations import commands
 from scool_ppl.cli.networks import export, predict
-from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients, Quiet, with_settings
+from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients, Quiet, models_of, with_settings
 from scool_ppl.cli.report import report
 from scool_ppl.cli.reproduce import reproduce
-from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
-from scool_ppl.errors import InputError, RunError, StoppedError
+from scool_ppl.errors import RunError, StoppedError
 from scool_ppl.runs.folder import MARK, Run, free_name
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.workbench import Result, Workbench
-from scool_ppl.zoo.load import DEFAULT_MODEL, hyperparameters, load_module, model_names, parse_hyperparameters
+from scool_ppl.zoo.load import hyperparameters, load_module, model_names
 
 app = typer.Typer(rich_markup_mode=None)
 app.add_typer(commands, name="federations")
@@ -52,7 +52,7 @@ def fit(
 
     MODEL is a name or a .py file, default hedge; NAME=VALUE are its hyperparameters, see `scool models`.
     """
-    ((model, choices),) = _models(arguments or [], most=1)
+    ((model, choices),) = models_of(arguments or [], most=1)
     data = load_federation(federation, seed=settings.seed, data_root=data_root, download=download, clients=clients)
     bench = Workbench(data, settings, progress=not quiet)
     folder = out or free_name("runs", Path(model).stem)
@@ -84,45 +84,6 @@ def resume(
 
 
 @app.command()
-@with_settings
-def compare(
-    arguments: Annotated[
-        list[str], typer.Argument(metavar="MODEL|NAME=VALUE", help="models, each followed by its own")
-    ],
-    federation: FederationSpec = DEFAULT_FEDERATION,
-    clients: NumClients = None,
-    data_root: DataRoot = None,
-    download: Download = True,
-    *,
-    settings: Settings,
-    seeds: Annotated[int, typer.Option(help="how many seeds, from --seed on")] = 1,
-    out: Annotated[Path | None, typer.Option(help="folder of the table and the figure; default: runs/compare")] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Fit several models on the same clients.
-
-    Initialisation and batches are the same too; one table and one figure.
-    """
-    from scool_ppl.workbench.compare import compare as run_comparison
-    from scool_ppl.workbench.compare import save_comparison
-    from scool_ppl.workbench.tables import comparison_table
-
-    models = _models(arguments)
-    if seeds < 1:
-        raise InputError(f"seeds is {seeds}, expected at least 1")
-
-    def data(number: int) -> Federation:
-        return load_federation(federation, seed=number, data_root=data_root, download=download, clients=clients)
-
-    folder = out or free_name("runs", "compare")
-    Run.vacant(folder)
-    results = run_comparison(models, data, settings, range(settings.seed, settings.seed + seeds), progress=not quiet)
-    rows = save_comparison(results, folder)
-    console = Console()
-    console.print(comparison_table(rows, seeds))
-    console.print(f"table and figure in {folder}", highlight=False, soft_wrap=True)
-
-
 @app.command()
 def plot(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run's folder")],
@@ -171,6 +132,7 @@ def models() -> None:
     Console().print(table)
 
 
+app.command()(compare)
 app.command()(predict)
 app.command()(export)
 app.command()(report)
@@ -200,20 +162,3 @@ def _resumable(folder: Path) -> Iterator[None]:
 
 def _way(folder: Path) -> str:
     return f"; go on with `scool resume {shlex.quote(str(folder))}`" if (folder / MARK).is_file() else ""
-
-
-def _models(arguments: list[str], most: int | None = None) -> list[tuple[str, dict[str, Any]]]:
-    """Models, each with the NAME=VALUE that follow it; those before the first model go to the default model."""
-    groups: list[tuple[str, list[str]]] = []
-    for argument in arguments:
-        if "=" in argument and not argument.endswith(".py"):
-            if not groups:
-                groups.append((DEFAULT_MODEL, []))
-            groups[-1][1].append(argument)
-        else:
-            groups.append((argument, []))
-    groups = groups or [(DEFAULT_MODEL, [])]
-    if most is not None and len(groups) > most:
-        names = ", ".join(name for name, _ in groups)
-        raise InputError(f"{len(groups)} models were given ({names}), expected {most}; use `scool compare` for several")
-    return [(model, parse_hyperparameters(model, pairs)) for model, pairs in groups]

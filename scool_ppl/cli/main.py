@@ -16,7 +16,8 @@ from typer.core import TyperGroup
 from scool_ppl.errors import ClientError, InputError, RunError, StoppedError
 
 COMMANDS = {
-    **dict.fromkeys(("fit", "resume", "compare"), "commands"),
+    **dict.fromkeys(("fit", "resume"), "commands"),
+    "compare": "compare",
     **dict.fromkeys(("predict", "export"), "networks"),
     **dict.fromkeys(("plot", "check", "models"), "commands"),
     "report": "report",

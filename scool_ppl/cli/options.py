@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
 
+from scool_ppl.errors import InputError
 from scool_ppl.workbench.settings import Settings
+from scool_ppl.zoo.load import DEFAULT_MODEL, parse_hyperparameters
 
 _HELP = {field.name: field.metadata["help"] for field in fields(Settings)}
 
@@ -57,3 +59,20 @@ def _option(name: str, hint: Any) -> inspect.Parameter:
         default=getattr(Settings, name),
         annotation=Annotated[kind, typer.Option(help=_HELP[name])],
     )
+
+
+def models_of(arguments: list[str], most: int | None = None) -> list[tuple[str, dict[str, Any]]]:
+    """Models, each with the NAME=VALUE that follow it; those before the first model go to the default model."""
+    groups: list[tuple[str, list[str]]] = []
+    for argument in arguments:
+        if "=" in argument and not argument.endswith(".py"):
+            if not groups:
+                groups.append((DEFAULT_MODEL, []))
+            groups[-1][1].append(argument)
+        else:
+            groups.append((argument, []))
+    groups = groups or [(DEFAULT_MODEL, [])]
+    if most is not None and len(groups) > most:
+        names = ", ".join(name for name, _ in groups)
+        raise InputError(f"{len(groups)} models were given ({names}), expected {most}; use `scool compare` for several")
+    return [(model, parse_hyperparameters(model, pairs)) for model, pairs in groups]

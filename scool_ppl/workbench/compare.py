@@ -1,22 +1,68 @@
-"""Several models on the same clients, initialisation and batches."""
+"""Several models on the same clients, initialisation and batches, kept fit by fit, so that a comparison can go on."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from scool_ppl.base.codec import Row
 from scool_ppl.base.describe import versions
+from scool_ppl.base.files import file_sha256
+from scool_ppl.base.progress import announced
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError
-from scool_ppl.runs.folder import Run
+from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.runs.folder import MARK, Run
+from scool_ppl.runs.rows import clients_csv
+from scool_ppl.runs.store import Store, as_stored
 from scool_ppl.workbench.settings import Settings
-from scool_ppl.workbench.workbench import Result, Workbench
+from scool_ppl.workbench.workbench import Workbench
+from scool_ppl.zoo.load import model_path
+
+CELLS, GRAPHS = "cells.json", "graphs"
 
 Choice = tuple[str | os.PathLike[str], Row]
 """A model and the hyperparameters chosen for it."""
+
+
+class Outcome(NamedTuple):
+    """What is kept of one fit: its summary, a row a round, the graph, and a row a client."""
+
+    name: str
+    summary: Row
+    history: list[Row]
+    graph: CooperationGraph
+    clients: list[dict[str, str]]
+
+
+class Cell(NamedTuple):
+    """One fit of a comparison, as it is asked for."""
+
+    name: str
+    seed: int
+    choice: Choice
+    settings: Settings
+    data: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.name} | seed {self.seed}"
+
+    @property
+    def request(self) -> Row:
+        return {**_asked(self.choice), "settings": asdict(self.settings), "data": self.data}
+
+    @property
+    def graph(self) -> str:
+        """The name of its graph's file."""
+        return f"{re.sub(r'[^A-Za-z0-9_.=-]+', '-', self.name)}-seed-{self.seed}.graphml"
 
 
 def compare(
@@ -25,23 +71,81 @@ def compare(
     settings: Settings,
     seeds: Sequence[int],
     *,
+    out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
     progress: bool = True,
-) -> list[list[Result]]:
-    """Every model on the same clients, initialisation and batches, for each seed: results[seed][model]."""
+) -> list[list[Outcome]]:
+    """Every model on the same clients, initialisation and batches, for each seed: results[seed][model].
+
+    out: a folder that keeps every fit as soon as it is done, and in the end the tables and the figure. The same call
+    goes on with what is missing there; what another call has begun is refused, or removed with `overwrite`.
+    """
     names = labels(models)
-    results = []
-    for seed in seeds:
-        bench = Workbench(make_federation(seed), replace(settings, seed=seed), progress=progress)
-        for model, choices in models:
-            bench.em(model, **choices)  # one that cannot be built is refused before the others are trained
-        fitted = (bench.fit(model, choices, baseline=True) for model, choices in models)
-        results.append(
-            [
-                result._replace(name=name, summary={**result.summary, "model": name})
-                for result, name in zip(fitted, names, strict=True)
-            ]
-        )
+    kept = _Kept(None)
+    results: list[list[Outcome]] = []
+    with ExitStack() as held:
+        for place, seed in enumerate(seeds):
+            bench = Workbench(make_federation(seed), replace(settings, seed=seed), progress=progress)
+            for model, choices in models:
+                bench.em(model, **choices)  # one that cannot be built is refused before the others are trained
+            if place == 0 and out is not None:
+                request = _request(models, names, bench.federation.spec, settings, seeds)
+                folder = _opened(Path(out), request, overwrite)
+                held.enter_context(folder.locked())
+                kept = _Kept(folder)
+            results.append(_one_seed(bench, list(zip(names, models, strict=True)), kept))
+        if kept.folder is not None:
+            _write(results, kept.folder)
     return results
+
+
+def _one_seed(bench: Workbench, models: Sequence[tuple[str, Choice]], kept: _Kept) -> list[Outcome]:
+    """Every model under one seed: kept already, or fitted now."""
+    data, outcomes = bench.federation.fingerprint[:12], []
+    for number, (name, choice) in enumerate(models, start=1):
+        cell = Cell(name, bench.settings.seed, choice, bench.settings, data)
+        outcome = kept.get(cell)
+        if outcome is None:
+            announced(f"{cell.key}: {number} of {len(models)} models", enabled=bench.progress)
+            outcome = _fitted(cell, bench)
+            kept.put(cell, outcome)
+        outcomes.append(outcome)
+    return outcomes
+
+
+def _fitted(cell: Cell, bench: Workbench) -> Outcome:
+    model, choices = cell.choice
+    result = bench.fit(model, choices, baseline=True)
+    table = csv.DictReader(io.StringIO(clients_csv(bench.federation, result.fit, result.local)))
+    summary = {**result.summary, "model": cell.name}
+    return Outcome(cell.name, summary, result.fit.history, result.fit.graph, list(table))
+
+
+class _Kept:
+    """The fits that a folder holds; nothing is kept where there is no folder."""
+
+    def __init__(self, folder: Run | None) -> None:
+        self.folder = folder
+        self.store = None if folder is None else Store(folder.path / CELLS)
+
+    def get(self, cell: Cell) -> Outcome | None:
+        """A fit that is there already, with its graph."""
+        if self.folder is None or self.store is None:
+            return None
+        record, path = self.store.get(cell), self.folder.path / GRAPHS / cell.graph
+        if record is None or not path.is_file():
+            return None
+        return Outcome(cell.name, record["summary"], record["history"], CooperationGraph.load(path), record["clients"])
+
+    def put(self, cell: Cell, outcome: Outcome) -> None:
+        """The graph first: a fit that the store knows is complete."""
+        if self.folder is None or self.store is None:
+            return
+        graphs = self.folder.path / GRAPHS
+        graphs.mkdir(exist_ok=True)
+        outcome.graph.save(graphs / cell.graph)
+        kept = {"summary": outcome.summary, "history": outcome.history, "clients": outcome.clients}
+        self.store.put(cell, kept)
 
 
 def labels(models: Sequence[Choice]) -> list[str]:
@@ -56,18 +160,88 @@ def labels(models: Sequence[Choice]) -> list[str]:
     return [name if stems.count(stem) > 1 else stem for stem, name in zip(stems, full, strict=True)]
 
 
-def save_comparison(results: Sequence[Sequence[Result]], out: str | os.PathLike[str]) -> list[Row]:
-    """Write comparison.json, comparison.md and comparison.png into a new folder; returns the rows of the table."""
+def _asked(choice: Choice) -> Row:
+    model, choices = choice
+    return {"model": os.fspath(model), "model_sha256": file_sha256(model_path(model)), "hyperparameters": choices}
+
+
+def _request(
+    models: Sequence[Choice], names: Sequence[str], federation: str, settings: Settings, seeds: Sequence[int]
+) -> Row:
+    return {
+        "comparison": list(names),
+        "models": [_asked(choice) for choice in models],
+        "federation": federation,
+        "settings": asdict(settings),
+        "seeds": list(seeds),
+        "versions": versions(),
+    }
+
+
+def _opened(path: Path, request: Row, overwrite: bool) -> Run:
+    """A new folder, or that of the same comparison, to go on with."""
+    if overwrite or not (path / MARK).is_file() or "comparison" not in Run.open(path).settings:
+        return Run.create(path, request, overwrite=overwrite)
+    folder = Run.open(path)
+    there, asked = folder.settings, as_stored(request)
+    for name in ("federation", "comparison", "models", "settings", "seeds"):
+        if there.get(name) != asked[name]:
+            found, expected = _difference(there.get(name), asked[name])
+            raise InputError(
+                f"'{path}' holds a comparison with the {name} {found}, asked for were {expected}; repeat that request to "
+                "go on with it, choose another --out, or replace it by --overwrite"
+            )
+    return folder
+
+
+def _difference(found: object, asked: object) -> tuple[str, str]:
+    """Both as short texts; of tables only what differs."""
+    if isinstance(found, dict) and isinstance(asked, dict):
+        names = [name for name in asked if found.get(name) != asked[name]]
+        return _short({name: found.get(name) for name in names}), _short({name: asked[name] for name in names})
+    return _short(found), _short(asked)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        text = ", ".join(f"{name}={item}" for name, item in value.items())
+    else:
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 120 else f"{text[:120]}..."
+
+
+def _write(results: Sequence[Sequence[Outcome]], folder: Run) -> None:
+    """comparison.json, .md, .tex, .csv and .png, and clients.csv: a row for each model, seed and client."""
     from scool_ppl.plots.comparison import draw_comparison
     from scool_ppl.plots.style import save_figure
-    from scool_ppl.workbench.tables import COLUMNS, comparison, markdown
+    from scool_ppl.workbench.latex import latex
+    from scool_ppl.workbench.tables import COLUMNS, comparison, csv_table, markdown
 
     rows = comparison(results)
-    first = results[0][0].summary
-    folder = Run.create(out, {"comparison": [row["model"] for row in rows], "federation": first["federation"]})
-    runs = [[result.summary for result in one_seed] for one_seed in results]
+    runs = [[outcome.summary for outcome in one_seed] for one_seed in results]
     folder.write_json("comparison.json", {"table": rows, "runs": runs, "versions": versions()})
     folder.write_text("comparison.md", markdown(rows, list(COLUMNS), len(results)))
-    figure = draw_comparison({result.name: (result.fit.graph, result.fit.history) for result in results[0]})
+    folder.write_text("comparison.csv", csv_table(comparison_lines(rows, len(results))))
+    folder.write_text("comparison.tex", latex(results))
+    clients = [
+        {"model": outcome.name, "seed": str(outcome.summary["seed"]), **row}
+        for one_seed in results
+        for outcome in one_seed
+        for row in outcome.clients
+    ]
+    folder.write_text("clients.csv", csv_table(clients))
+    figure = draw_comparison({outcome.name: (outcome.graph, outcome.history) for outcome in results[0]})
     save_figure(figure, folder.path / "comparison.png")
-    return rows
+
+
+def comparison_lines(rows: Sequence[Row], seeds: int) -> list[Row]:
+    """The rows of a comparison without nesting: every column's mean and, beside it, its standard deviation over seeds."""
+    lines = []
+    for row in rows:
+        line: Row = {"model": row["model"], "score": row["score"], "seeds": seeds}
+        for column, value in row.items():
+            if column not in line:
+                line[column] = None if value is None else value["mean"]
+                line[f"{column}, standard deviation"] = None if value is None else value["std"]
+        lines.append(line)
+    return lines

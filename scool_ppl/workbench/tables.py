@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
@@ -32,6 +34,16 @@ _MEASURES = {"auc": "AUC", "f1": "F1", "rmse": "RMSE", "mae": "MAE"}
 
 FIRST = 5
 """So many columns are about accuracy; the others, about graph and cost, are printed below them."""
+
+
+class Summarised(Protocol):
+    """A fit of a comparison, of which tables read name and summary."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def summary(self) -> Row: ...
 
 
 def number(summary: Row, path: tuple[str, ...]) -> float | None:
@@ -79,7 +91,7 @@ def fit_table(result: Result) -> Table:
     return table
 
 
-def comparison(results: Sequence[Sequence[Result]]) -> list[Row]:
+def comparison(results: Sequence[Sequence[Summarised]]) -> list[Row]:
     """One row a model: mean and standard deviation over seeds of every column, None where undefined."""
     rows = []
     for runs in zip(*results, strict=True):
@@ -100,19 +112,19 @@ def comparison_table(rows: Sequence[Row], seeds: int) -> Group:
         table.add_column("model", overflow="fold")
         for column in columns:
             # A narrow terminal breaks lines between words and never cuts a number.
-            heading = _heading(column, rows)
-            words = " ".join([heading, *(_cell(column, row[column], seeds) for row in rows)]).split()
-            table.add_column(heading, justify="right", min_width=max(map(len, words)))
+            title = heading(column, rows)
+            words = " ".join([title, *(cell_text(column, row[column], seeds) for row in rows)]).split()
+            table.add_column(title, justify="right", min_width=max(map(len, words)))
         for row in rows:
-            table.add_row(row["model"], *(_cell(column, row[column], seeds) for column in columns))
+            table.add_row(row["model"], *(cell_text(column, row[column], seeds) for column in columns))
         parts.append(table)
     return Group(*parts, f"mean over {seeds} seed{'s, ± standard deviation' if seeds > 1 else ''}")
 
 
 def markdown(rows: Sequence[Row], columns: Sequence[str], seeds: int) -> str:
     """The comparison as a Markdown table."""
-    cells = [[row["model"], *(_cell(column, row[column], seeds) for column in columns)] for row in rows]
-    return markdown_table(["model", *(_heading(column, rows) for column in columns)], cells)
+    cells = [[row["model"], *(cell_text(column, row[column], seeds) for column in columns)] for row in rows]
+    return markdown_table(["model", *(heading(column, rows) for column in columns)], cells)
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -121,12 +133,23 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
-def _heading(column: str, rows: Sequence[Row]) -> str:
+def csv_table(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as CSV, with every column that one of them has; nothing where a row has none."""
+    rows = list(rows)
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue().rstrip("\n")
+
+
+def heading(column: str, rows: Sequence[Row]) -> str:
     """What the task calls its score stands above the column `accuracy`."""
     return str(rows[0].get("score", column)) if column == "accuracy" else column
 
 
-def _cell(column: str, value: dict[str, float] | None, seeds: int) -> str:
+def cell_text(column: str, value: dict[str, float] | None, seeds: int) -> str:
+    """A number of a comparison as tables print it, with its deviation where there are several seeds."""
     if value is None:
         return "-"
     digits = {"bound": 1, "seconds": 2}.get(column, 3)

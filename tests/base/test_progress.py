@@ -10,7 +10,7 @@ import IPython
 import IPython.display
 import pytest
 
-from scool_ppl.base.progress import counted, tracked
+from scool_ppl.base.progress import announced, counted, tracked
 
 
 def row(loss: float | None, accuracy: float, **more: object) -> dict[str, object]:
@@ -35,6 +35,7 @@ def test_a_bar_that_is_not_wanted_writes_nothing(capsys: pytest.CaptureFixture[s
     for title, count in ((None, 3), ("cells", 0)):
         with counted(title, count) as advance:
             advance("one")
+    announced("one", enabled=False)
     assert capsys.readouterr() == ("", "")
 
 
@@ -95,3 +96,8 @@ def test_a_notebook_gets_one_output_that_is_replaced(
     assert "&lt;cells&gt; 2/3" in shown[-1]
     assert "a &amp; b" in shown[-1]
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_line_above_a_bar_is_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    announced("mine [1] | seed 0")
+    assert capsys.readouterr() == ("", "mine [1] | seed 0\n")

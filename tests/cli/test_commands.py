@@ -191,24 +191,6 @@ def test_runs_without_a_name_get_free_ones(tmp_path: Path, monkeypatch: pytest.M
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"local", "local-2"}
 
 
-def test_compare_writes_a_table_and_a_figure(tmp_path: Path) -> None:
-    answer = scool("compare", "local", "ring", *TINY, "--seeds=2", "--out", tmp_path / "both")
-    assert answer.code == 0, answer.err
-    assert {path.name for path in (tmp_path / "both").iterdir()} == {
-        "run.json",
-        "comparison.json",
-        "comparison.md",
-        "comparison.png",
-    }
-    written = json.loads((tmp_path / "both" / "comparison.json").read_text())
-    assert [row["model"] for row in written["table"]] == ["local", "ring"]
-    assert [[run["seed"] for run in seed] for seed in written["runs"]] == [[0, 0], [1, 1]]
-    assert written["table"][0]["gain over local"] == {"mean": 0.0, "std": 0.0}
-    assert (tmp_path / "both" / "comparison.png").read_bytes().startswith(b"\x89PNG")
-    assert "ring" in answer.out
-    assert f"{written['table'][1]['accuracy']['mean']:.3f}" in answer.out
-
-
 def test_plot_draws_the_same_pictures_again(learned: tuple[Path, str], tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(learned[0], run)
@@ -350,18 +332,6 @@ def test_bad_input_to_other_commands(
     before = contents(tmp_path)
     assert words in refused(*arguments)
     assert {name: content for name, content in contents(tmp_path).items() if name not in folders} == before
-
-
-def test_compare_refuses_before_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder in the way, or a model that cannot be built, is found before minutes of training, not after."""
-    monkeypatch.setattr("scool_ppl.em.EM.fit", lambda *_, **__: pytest.fail("trained"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "notes.txt").write_text("mine")
-    assert "not empty" in refused("compare", "local", "ring", *TINY, "--out=full")
-    dirichlet = "--federation=dirichlet:digits:clients=4"
-    assert "needs truth" in refused("compare", "local", "oracle", *TINY, dirichlet)
-    assert (tmp_path / "full" / "notes.txt").read_text() == "mine"
 
 
 def test_a_run_is_replaced_only_when_told_to(alone: Path, tmp_path: Path) -> None:

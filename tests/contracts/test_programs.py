@@ -25,7 +25,11 @@ PROGRAMS: dict[str, tuple[list[str], list[str], list[str]]] = {
     ),
     "compare": (
         [SMALL, "1", "out", "local", "fedavg"],
-        ["out/run.json", "out/comparison.json", "out/comparison.md", "out/comparison.png"],
+        [
+            *("out/run.json", "out/cells.json", "out/clients.csv", "out/comparison.png"),
+            *(f"out/comparison.{ending}" for ending in ("json", "md", "csv", "tex")),
+            *("out/graphs/local-seed-0.graphml", "out/graphs/fedavg-seed-0.graphml"),
+        ],
         ["local", "fedavg", "out/comparison.png"],
     ),
     "deploy": ([SMALL, "1"], [], ["scool_sbm, tuned", "stacked: accuracy", "one network: accuracy"]),
