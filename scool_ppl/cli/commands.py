@@ -23,6 +23,7 @@ from scool_ppl.cli.reproduce import reproduce
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
 from scool_ppl.errors import RunError, StoppedError
 from scool_ppl.runs.folder import MARK, Run, free_name
+from scool_ppl.runs.loggers import LOGGERS
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.workbench import Result, Workbench
 from scool_ppl.zoo.load import hyperparameters, load_module, model_names
@@ -45,6 +46,7 @@ def fit(
     settings: Settings,
     out: Annotated[Path | None, typer.Option(help="the run's folder; default: runs/MODEL")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a run that is already there")] = False,
+    log: Annotated[list[str] | None, typer.Option(help=f"{', '.join(LOGGERS)}; may be given again")] = None,
     baseline: Annotated[bool, typer.Option("--baseline", help="also train local-only, for the gain over it")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -57,7 +59,7 @@ def fit(
     bench = Workbench(data, settings, progress=not quiet)
     folder = out or free_name("runs", Path(model).stem)
     with _resumable(folder):
-        result = bench.fit(model, choices, run=folder, overwrite=overwrite, baseline=baseline)
+        result = bench.fit(model, choices, run=folder, overwrite=overwrite, baseline=baseline, log=log or ())
     _report(result, folder)
 
 

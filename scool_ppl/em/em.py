@@ -382,6 +382,9 @@ class EM:
     ) -> Fit:
         """Run `rounds` rounds; `run` is a new folder or a Run, which records them. Callbacks see every round.
 
+        A callback is a function of state, info and the row of the history; one that is an object with `begin(em, history)`
+        and `end(error)` is told when the rounds begin and end, as those of `runs.loggers` are.
+
         The folder gets a checkpoint after every `checkpoint_every` rounds, the last `keep` of them stay. With resume=True
         `rounds` is the total: a run that is in the folder already goes on from its last checkpoint, bit for bit.
         """

@@ -16,6 +16,7 @@ from scool_ppl.em.state import EMInfo, EMState, Fit
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.runs.folder import Run
 from scool_ppl.runs.journal import newest, recording
+from scool_ppl.runs.loggers.base import watched
 from scool_ppl.runs.rows import history_row
 from scool_ppl.train.faults import warn_of_explosion
 
@@ -42,7 +43,8 @@ def fit(
         total = rounds if resume else state.round + rounds
         if state.round == total:
             graph, mixed, trained = journal.outcome()
-        with tracked(total, done=state.round, enabled=progress) as report:
+        rows = journal.history if resume else None
+        with watched(em, callbacks, rows), tracked(total, done=state.round, enabled=progress) as report:
             while state.round < total:
                 state, info = em.step(state)
                 warned = warned or warn_of_explosion(info.loss, em.clients.federation.task.chance, state.round)

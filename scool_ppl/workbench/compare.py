@@ -20,7 +20,6 @@ from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.runs.folder import MARK, Run
-from scool_ppl.runs.rows import clients_csv
 from scool_ppl.runs.store import Store, as_stored
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.workbench import Workbench
@@ -116,7 +115,7 @@ def _one_seed(bench: Workbench, models: Sequence[tuple[str, Choice]], kept: _Kep
 def _fitted(cell: Cell, bench: Workbench) -> Outcome:
     model, choices = cell.choice
     result = bench.fit(model, choices, baseline=True)
-    table = csv.DictReader(io.StringIO(clients_csv(bench.federation, result.fit, result.local)))
+    table = csv.DictReader(io.StringIO(result.clients))
     summary = {**result.summary, "model": cell.name}
     return Outcome(cell.name, summary, result.fit.history, result.fit.graph, list(table))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,11 +34,12 @@ class Request:
     baseline: bool
     versions: dict[str, str]
     network_sha256: str | None = None
+    log: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, run: Run) -> Request:
         """Of a run that `scool fit` began."""
-        known = {field.name for field in fields(cls)}
+        known = {one.name for one in fields(cls)}
         asked = {name: value for name, value in run.settings.items() if name in known}
         try:
             request: Request = decode(cls, asked, {}, "the request")
@@ -103,7 +104,7 @@ def resume(
             # All that is refused is refused before the folder says that more rounds were asked for.
             check_rounds(bench.em(request.model, **request.hyperparameters).resume(run), rounds, run)
             run.write_json(MARK, {**run.settings, "settings": asdict(request.settings)})
-        return bench.fit(request.model, request.hyperparameters, run=run, baseline=request.baseline)
+        return bench.fit(request.model, request.hyperparameters, run=run, baseline=request.baseline, log=request.log)
 
 
 def _check_file(what: str, file: Path, sha256: str, run: Path) -> None:

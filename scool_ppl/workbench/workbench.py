@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +18,9 @@ from scool_ppl.deploy.gains import gains
 from scool_ppl.deploy.measures import measures
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import Fit
+from scool_ppl.errors import InputError
 from scool_ppl.runs.folder import Run
+from scool_ppl.runs.loggers import loggers_of
 from scool_ppl.runs.rows import against_local, clients_csv, number, spread, total_seconds
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Evaluation
@@ -31,12 +34,15 @@ FEW = 1000
 
 
 class Result(NamedTuple):
-    """A fitted model and its summary; `local` is the evaluation of local-only training, where it was run."""
+    """A fitted model and its summary; `local` is the evaluation of local-only training, where it was run; `clients` is the
+    table clients.csv.
+    """
 
     name: str
     fit: Fit
     summary: Row
     local: Evaluation | None
+    clients: str = ""
 
     def __repr__(self) -> str:
         return f"Result({self.name}, {self.fit!r})"
@@ -83,10 +89,12 @@ class Workbench:
         run: str | os.PathLike[str] | Run | None = None,
         overwrite: bool = False,
         baseline: bool = False,
+        log: Sequence[str] = (),
     ) -> Result:
         """Fit a model; with `run`, into that folder, with pictures; with `baseline`, against local-only training.
 
-        A Run goes on from its last checkpoint; what was asked for must be the same.
+        A Run goes on from its last checkpoint; what was asked for must be the same. `log` names the trackers of
+        `runs.loggers` that get every round; they need `run`.
         """
         choices = choices or {}
         name = Path(model).stem
@@ -97,26 +105,33 @@ class Workbench:
             "federation": self.federation.spec,
             "settings": asdict(self.settings),
             "baseline": baseline,
+            "log": list(log),
             "versions": versions(),
         }
         if (network := network_path(self.settings.network)) is not None:
             request["network_sha256"] = file_sha256(network)
+        if log and run is None:
+            raise InputError("log was given without a run's folder; pass run= as well")
         em = self.em(model, **choices)
         resume = isinstance(run, Run)
+        place = run.path if isinstance(run, Run) else Path(run or "")
+        callbacks = loggers_of(log, place, request)
         folder = run if run is None or isinstance(run, Run) else Run.create(run, request, overwrite=overwrite)
         # Local-only training is the baseline, too; it is not done twice.
         again = baseline and folder is None and os.fspath(model) == "local"
         with nullcontext() if folder is None else folder.locked():
-            options: Row = {"run": folder, "resume": resume, "progress": self.progress}
+            options: Row = {"run": folder, "resume": resume, "progress": self.progress, "callbacks": callbacks}
             fit = self.local if again else em.fit(self.settings.rounds, **options)
             alone, local = self._alone(fit, baseline)
             also = measures(self.clients, fit.deployment.ensemble) if self.clients.num_clients <= FEW else {}
             summary = {"model": name, "hyperparameters": choices, **self._summary(fit, alone, local)}
             summary["measures"] = {measure: spread(values) for measure, values in also.items()}
+            table = clients_csv(self.federation, fit, local, also)
             if folder is not None:
-                table = clients_csv(self.federation, fit, local, also)
                 folder.finish(summary, truth=self.federation.truth, clients=table)
-        return Result(" ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local)
+        return Result(
+            " ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local, table
+        )
 
     def _alone(self, fit: Fit, baseline: bool) -> tuple[Params | None, Evaluation | None]:
         """Networks of local-only training: those of a track beside the model, else of the baseline if asked for."""
