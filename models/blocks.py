@@ -25,9 +25,9 @@ def build(
     searches: int = 3,
     clip: float | None = None,
 ) -> CooperationModel:
-    """`alpha`: log alpha nats of evidence are wanted for each block, `doubt`: log doubt against each client who is not
-    heard. `errors`: standard errors by which alone must win. `searches`: cuts of the tree to begin at. `clip`: see
-    MixUpdates.
+    """`alpha`: log alpha nats of evidence are wanted for each block. `doubt`: log doubt nats against each client who is
+    not heard. `errors`: standard errors by which alone must win. `searches`: cuts of the tree to begin at. `clip` as in
+    scool_sbm.
     """
     return CooperationModel(
         Partition(num_clients, alpha=alpha, doubt=doubt),

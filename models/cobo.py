@@ -27,8 +27,9 @@ def build(
     warmup: int = 10,
     start: float = 1.0,
 ) -> CooperationModel:
-    """`gamma`: step of the graph, `rho`: strength of the pull; `pairs`: which are looked at in a round, `warmup`: rounds of
-    1/K before 1/t; `start`: w before the first look.
+    """`gamma`: step of the graph. `rho`: strength of the pull. `domain`: box, weights in [0, 1], or simplex, rows that
+    sum to one, the paper's for language models. `pairs`: which are looked at in a round. `warmup`: rounds of 1/K before
+    1/t. `start`: w before the first look.
     """
     return CooperationModel(
         prior=Box(num_clients, start if domain == "box" else 1 / max(1, num_clients - 1)),

@@ -42,8 +42,8 @@ def build(
     n_eff: float = 5.0,
     reference: Reference = "midpoint",
 ) -> CooperationModel:
-    """`covariate`: whole numbers below `blocks`, one per client, e.g. 0.0.1.1 (points between); none: the
-    list of clients is cut into `blocks` runs. `hint`: log-odds of the covariate's block. The others as in scool_sbm.
+    """`covariate`: whole numbers below `blocks`, one per client, e.g. 0.0.1.1 (points between); none: the list of
+    clients is cut into `blocks` runs. `hint`: log-odds of the covariate's block. The others as in scool_sbm.
     """
     words = None if covariate is None else covariate.split(".")
     if words is not None and not all(word.isdecimal() for word in words):

@@ -35,7 +35,10 @@ def build(
     step: float = 0.05,
     steps: int = 50,
 ) -> CooperationModel:
-    """`degree` is mu, `sparsity` lambda, `kappa` weighs distances, `rho` the pull; `step`, `steps`: the E-step."""
+    """`degree`: mu, how much every client wants some neighbours. `sparsity`: lambda, the weight of |Y|^2. `kappa`:
+    weight of the distances. `rho`: strength of the pull. `step`, `steps`: length and number of the E-step's gradient
+    steps.
+    """
     return CooperationModel(
         prior=SmoothGraph(num_clients, degree, sparsity),
         likelihood=ModelDistance(kappa),

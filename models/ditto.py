@@ -40,7 +40,9 @@ class PullToGlobal(Mixing):
 
 
 def build(num_clients: int, strength: float = 1.0, samples: torch.Tensor | None = None) -> CooperationModel:
-    """`strength`: of the pull; `samples`: training images of each client (K,), supplied by the federation."""
+    """`strength`: of the pull, lambda of the paper. `samples`: training images of each client (K,), supplied by the
+    federation.
+    """
     count = torch.ones(num_clients) if samples is None else samples.double()
     share = count / count.sum()
     return CooperationModel(Dirac(share.expand(num_clients, -1)), Ignored(), PullToGlobal(strength, share))

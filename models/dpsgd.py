@@ -4,8 +4,7 @@
     theta_i <- sum_j W_ij theta_j after local training                     a Dirac prior, cases 1.1 and 2.1
 
 A gradient step with lambda = 1 / alpha, alpha the learning rate, is theta_i <- sum_j W_ij theta_j - alpha grad L_i exactly:
-that is `mix=before` with --local-steps 1, the paper's one step a round. `mix=after` (the default) averages what local
-epochs have made. Topologies: ring (of nearest `neighbours`), groups of rings joined by an edge each, bipartite, complete.
+that is `mix=before` with --local-steps 1, the paper's one step a round; `mix=after` averages what local epochs have made.
 """
 
 from typing import Literal
@@ -53,7 +52,8 @@ def build(
     mix: Literal["after", "before"] = "after",
     learning_rate: float = 0.1,
 ) -> CooperationModel:
-    """`neighbours`: links on the ring; `groups`: rings of group-ring; `learning_rate`: of the clients, for `mix=before`."""
+    """`topology`: who is linked with whom; group-ring: joined rings. `groups`: how many rings. `neighbours`:
+    links on the ring. `mix`: after local training, or before. `learning_rate`: the clients', for `mix=before`."""
     if min(groups, neighbours) < 1 or learning_rate <= 0:
         raise InputError(f"{groups=}, {neighbours=}, {learning_rate=}: expected at least 1, and a positive rate")
     prior = Dirac(metropolis(adjacency(num_clients, topology, groups, neighbours)))

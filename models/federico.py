@@ -26,7 +26,10 @@ def build(
     count: int = 3,
     epsilon: float = 0.3,
 ) -> CooperationModel:
-    """`average` is beta, none for no average; `count` is M; `learn`: Pi instead of a uniform prior."""
+    """`n_eff`: as many images' worth of loss count (the paper: all of a client). `learn`: Pi instead of a uniform prior.
+    `average`: beta, the share of the new loss in the average over rounds, none for no average. `count`: M, the others
+    that a client looks at in a round. `epsilon`: probability of looking at a random one instead of the best so far.
+    """
     return CooperationModel(
         prior=ModelMixture(num_clients, learn=learn),
         likelihood=Mixture(n_eff, average=None if learn else average),

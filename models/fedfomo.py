@@ -4,10 +4,7 @@
     s_ij = (V_i(theta_i^t) - V_i(theta_j^{t+1/2})) / |theta_j^{t+1/2} - theta_i^t|         candidates include i itself
     theta_i <- theta_i^t + sum_j w_ij (theta_j^{t+1/2} - theta_i^t)
 
-Cases 1.1 and 2.2: the likelihood does not involve Y, the posterior is the prior. Where no s_ij is positive a client
-stays at theta_i^t (`fallback=before`, the paper) or keeps what it trained (`trained`). V is the loss on validation data.
-Each client downloads `count` models a round, epsilon-greedily, epsilon = 0.3 less 0.05 a round, by past w (the paper: by
-s, which may be negative). The authors' code measures the distance by the sum of absolute values (norm=1).
+Cases 1.1 and 2.2: the likelihood does not involve Y, the posterior is the prior. V is the loss on validation data.
 """
 
 from typing import Literal
@@ -56,5 +53,8 @@ def build(
     norm: float = 2.0,
     fallback: Literal["before", "trained"] = "before",
 ) -> CooperationModel:
+    """`count`: models downloaded a round, all if none. `epsilon`: chance of a random one, not the best by past w (paper:
+    s). `decay`: of it a round. `norm`: of distances (their code: 1). `fallback`: the theta_i that stays if no s_ij > 0.
+    """
     peers = All() if count is None else EpsilonGreedy(count, epsilon, decay)  # count: models downloaded a round
     return CooperationModel(FirstOrder(num_clients, norm, fallback), Ignored(), MixModels(base="before"), peers)

@@ -30,9 +30,9 @@ def build(
     reliance: float = 20.0,
     unseen: bool = True,
 ) -> Portfolio:
-    """`alpha`, `doubt`, `errors`: the blocks', see `blocks`. `reliance`: images' worth of what the other clients rely on.
-    `unseen`: are classes that a client has never seen made less likely? Without everybody it is `blocks --deploy stack`,
-    without blocks `fedavg --deploy stack`.
+    """The blocks' as in blocks. `reliance`: images' worth of what the other clients rely on. `unseen`: are classes that
+    a client has never seen made less likely? Without everybody it is `blocks --deploy stack`, without blocks `fedavg
+    --deploy stack`.
     """
     count = torch.ones(num_clients) if samples is None else samples.double()
     partition = Partition(num_clients, alpha=alpha, doubt=doubt)

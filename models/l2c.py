@@ -46,8 +46,8 @@ def build(
     after: int = 10,
     clip: float | None = None,
 ) -> CooperationModel:
-    """`learning_rate`, `decay`, `steps`: Adam on alpha; `keep`: peers kept after `after` rounds, all if none;
-    `clip`: see MixUpdates.
+    """`learning_rate`, `decay`, `steps`: rate, weight decay and steps of Adam on alpha. `keep`: peers kept after `after`
+    rounds, all if none (the paper: a tenth). `after`: rounds before peers are dropped. `clip` as in scool_sbm.
     """
     adam = partial(torch.optim.Adam, lr=learning_rate, weight_decay=decay)
     return CooperationModel(

@@ -44,7 +44,7 @@ def build(
     steps: int = 100,
     learning_rate: float = 0.1,
 ) -> CooperationModel:
-    """`spread` scales the plane; `steps`, `learning_rate`: SVI's Adam; the evidence as in scool_sbm."""
+    """`spread`: scale of the plane. `steps`, `learning_rate`: those of SVI's Adam. The others as in scool_sbm."""
     return CooperationModel(
         prior=LatentSpace(num_clients, spread),
         likelihood=CrossLoss(n_eff, reference=reference),

@@ -32,8 +32,9 @@ def build(
     frozen: bool = False,
     clip: float | None = None,
 ) -> CooperationModel:
-    """`learning_rate`, `decay`, `steps`: Adam on the encoder; `scale` multiplies the updates before they are encoded;
-    `clip`: see MixUpdates.
+    """`learning_rate`, `decay`, `steps`: rate, weight decay and steps of Adam on the encoder. `scale`: multiplies the
+    updates before they are encoded. `encoder`: file of a trained one, a new one if none. `frozen`: use it as it is.
+    `keep`: peers kept after `after` rounds, all if none (the paper: a tenth). `clip` as in scool_sbm, `after` as in l2c.
     """
     prior = Attention(num_clients, scale=scale, soft=True, includes_self=True)
     if encoder is not None:

@@ -34,8 +34,8 @@ def build(
     after: int = 10,
     clip: float | None = None,
 ) -> CooperationModel:
-    """`scale` multiplies the updates before they are encoded; `learning_rate`, `decay`: Adam on the encoder; the others
-    as in scool_sbm.
+    """`scale`: multiplies the updates before they are encoded. `learning_rate`, `decay`: rate and weight decay of Adam
+    on the encoder. The others as in scool_sbm.
     """
     return CooperationModel(
         prior=Attention(num_clients, scale=scale),

@@ -28,8 +28,9 @@ def build(
     after: int = 10,
     clip: float | None = None,
 ) -> CooperationModel:
-    """Hyperparameters as in scool_sbm, but alpha: every pair draws its memberships anew, and with alpha = 1 the blocks
-    dissolve where clients are few (chosen on validation data: 40 clients in 8 groups .921, with alpha = 1 .854).
+    """`alpha`: as in scool_sbm, but every pair draws its memberships anew, and with alpha = 1 the blocks dissolve where
+    clients are few (chosen on validation data: 40 clients in 8 groups .921, with alpha = 1 .854). The others as in
+    scool_sbm.
     """
     return CooperationModel(
         prior=MMSBM(num_clients, blocks, alpha=alpha, learn_alpha=learn_alpha, clamp=clamp),

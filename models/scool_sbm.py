@@ -4,10 +4,7 @@
     P(D | theta, Y) = prod_i P(D_i | theta_i) prod_{j != i} P(D_j | theta_i)^{Y_ij}
     theta_i <- theta_i + sum_j wbar_ij (what local training did to theta_j),  wbar = (E_q[Y] + I), rows normalised
 
-Cases 1.2 and 2.3. The E-step's optima are the paper's (18) to (21), B is (24). The defaults were measured to be robust
-where clients have few images. The authors' code differs: raw mean loss without a reference (reference=none, n_eff=1),
-which leaves the graph empty when taken literally, few sweeps from a random start (spectral=false), and the weakest 90 %
-of the peers dropped after 10 rounds (keep=...).
+Cases 1.2 and 2.3. The E-step's optima are the paper's (18) to (21), B is (24). Defaults are for clients with few images.
 """
 
 import torch
@@ -38,11 +35,14 @@ def build(
     weigh: bool = False,
     samples: torch.Tensor | None = None,
 ) -> CooperationModel:
-    """`blocks`: at most this many, more than there are groups is harmless. `clamp`: B stays in [clamp, 1 - clamp].
-    `n_eff`, `temperature`, `reference`, `symmetric`: see CrossLoss; `temper_prior`: the temperature divides the prior's
-    log-odds, too, as in the authors' code. `restarts`: random starts beside the spectral ones. `keep`: peers that a client
-    looks at after `after` rounds, all if none; `near`: from the first round, see Near. `clip`: see MixUpdates. `weigh`:
-    wbar_ij is proportional to n_j, too, the images of each client, `samples` (K,), which the federation supplies.
+    """`blocks`: at most this many; too many are harmless. `alpha`: concentration of memberships at the start.
+    `learn_alpha`: is alpha learned? `clamp`: B stays in [clamp, 1 - clamp]. `spectral`: start from spectral clusters
+    (the authors' code: false). `restarts`: random starts beside them. `n_eff`: images' worth of loss that count (their
+    code: 1). `temperature`: divides the evidence. `temper_prior`: and the log-odds of B, too (their code: true)?
+    `reference`: the loss that cooperating has to beat (their code: none, with which the graph stays empty).
+    `symmetric`: average L_ij with L_ji? `keep`: peers that a client looks at after `after` rounds, all if none (their
+    code: a tenth). `after`: rounds in which it looks at all. `near`: peers from the first round on, all if none.
+    `clip`: most that one sender moves a client beyond its own update. `weigh`: by images n_j, too?
     """
     if weigh and samples is None:
         raise InputError("scool_sbm has weigh=True and no samples; pass federation= or samples= to load_model")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +10,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from scool_ppl.base.signals import stoppable
 from scool_ppl.cli.compare import compare
 from scool_ppl.cli.federations import commands
+from scool_ppl.cli.models import models
 from scool_ppl.cli.networks import export, predict
 from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients, Quiet, models_of, with_settings
 from scool_ppl.cli.report import report
@@ -26,7 +25,6 @@ from scool_ppl.runs.folder import MARK, Run, free_name
 from scool_ppl.runs.loggers import LOGGERS
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.workbench import Result, Workbench
-from scool_ppl.zoo.load import hyperparameters, load_module, model_names
 
 app = typer.Typer(rich_markup_mode=None)
 app.add_typer(commands, name="federations")
@@ -123,21 +121,11 @@ def check(model: Annotated[str, typer.Argument(metavar="MODEL_FILE", help="a .py
         raise typer.Exit(2)
 
 
-@app.command()
-def models() -> None:
-    """List models and hyperparameters."""
-    table = Table("model", "what it is", "hyperparameters")
-    for name in model_names():
-        title = (inspect.getdoc(load_module(name)) or "").splitlines()[0]
-        defaults = [f"{key}={p.default}" for key, p in hyperparameters(name).items()]
-        table.add_row(name, title, " ".join(defaults) or "-")
-    Console().print(table)
-
-
 app.command()(compare)
 app.command()(predict)
 app.command()(export)
 app.command()(report)
+app.command()(models)
 app.command()(reproduce)
 
 

@@ -223,14 +223,6 @@ def test_check_passes_or_ends_with_2(tmp_path: Path) -> None:
     assert "FAIL  samples a site 'Y' and returns it: sites ['graph'] are sampled, expected one named 'Y'" in broken.out
 
 
-def test_models_are_listed_with_their_hyperparameters() -> None:
-    listed = scool("models")
-    assert listed.code == 0
-    for name in zoo.model_names():
-        assert f" {name} " in listed.out
-    assert "blocks=8" in listed.out
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_names_every_option(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")

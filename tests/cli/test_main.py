@@ -66,7 +66,7 @@ def test_an_error_is_one_line_with_its_code(
     def fails(*arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr(commands, "model_names", fails)
+    monkeypatch.setattr("scool_ppl.cli.models.model_names", fails)
     with pytest.raises(SystemExit) as stop:
         main(["models"])
     assert stop.value.code == code

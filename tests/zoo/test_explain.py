@@ -1,0 +1,62 @@
+"""Every hyperparameter has a meaning, and what is told of a model is what its file and its parts say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scool_ppl.errors import InputError
+from scool_ppl.zoo.explain import Hyperparameter, explain, meanings
+from scool_ppl.zoo.load import hyperparameters, model_names
+
+FILE = """
+from typing import Literal
+from scool_ppl import CooperationModel, likelihoods, mixing, priors
+import torch
+
+def build(num_clients, first: int = 3, second: Literal["a", "b"] = "a", clip: float | None = None, flag: bool = True):
+    \"\"\"`first`, `second`: both of them; `flag`: with `first` inside. {rest}\"\"\"
+    graph = priors.Dirac(torch.zeros(num_clients, num_clients))
+    return CooperationModel(graph, likelihoods.Ignored(), mixing.MixUpdates())
+"""
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_every_hyperparameter_of_every_model_has_a_meaning(model: str) -> None:
+    told = meanings(model)
+    assert list(hyperparameters(model)) == [name for name in hyperparameters(model) if len(told.get(name, "")) > 5]
+
+
+def test_a_docstring_is_read_by_its_names(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(FILE.replace("{rest}", "The others as in scool_sbm."))
+    told = meanings(path)
+    assert told["first"] == told["second"] == "both of them"
+    assert told["flag"] == "with `first` inside"
+    assert told["clip"] == meanings("scool_sbm")["clip"]
+    assert set(told) == {"first", "second", "flag", "clip"}, "only its own"
+    path.write_text(FILE.replace("{rest}", ""))
+    assert explain(path).hyperparameters == [
+        Hyperparameter("first", "whole number", "3", "both of them"),
+        Hyperparameter("second", "a, b", "a", "both of them"),
+        Hyperparameter("clip", "number or none", "none", ""),
+        Hyperparameter("flag", "true or false", "true", "with `first` inside"),
+    ]
+
+
+def test_all_tracks_of_a_portfolio_are_told() -> None:
+    found = explain("hedge")
+    assert [(part.name, part.parts["prior"]) for part in found.parts] == [
+        ("local", "Dirac"),
+        ("blocks", "Partition"),
+        ("everybody", "Dirac"),
+    ]
+    assert 'pyro.factor("partition"' in found.parts[1].program
+    assert found.document.startswith("Hedge")
+
+
+def test_a_file_that_cannot_be_built_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def build(num_clients):\n    return 1 / 0\n")
+    with pytest.raises(InputError, match="ZeroDivisionError"):
+        explain(tmp_path / "mine.py")
