@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from scool_ppl.base.signals import stoppable
+from scool_ppl.cli.choose import choose, posterior
 from scool_ppl.cli.compare import compare
 from scool_ppl.cli.federations import commands
 from scool_ppl.cli.models import models
@@ -122,6 +123,8 @@ def check(model: Annotated[str, typer.Argument(metavar="MODEL_FILE", help="a .py
 
 
 app.command()(compare)
+app.command()(choose)
+app.command()(posterior)
 app.command()(predict)
 app.command()(export)
 app.command()(report)

@@ -61,17 +61,24 @@ def _option(name: str, hint: Any) -> inspect.Parameter:
     )
 
 
-def models_of(arguments: list[str], most: int | None = None) -> list[tuple[str, dict[str, Any]]]:
+def grouped(arguments: list[str], default: str = DEFAULT_MODEL) -> list[tuple[str, list[str]]]:
     """Models, each with the NAME=VALUE that follow it; those before the first model go to the default model."""
     groups: list[tuple[str, list[str]]] = []
     for argument in arguments:
         if "=" in argument and not argument.endswith(".py"):
             if not groups:
-                groups.append((DEFAULT_MODEL, []))
+                groups.append((default, []))
             groups[-1][1].append(argument)
         else:
             groups.append((argument, []))
-    groups = groups or [(DEFAULT_MODEL, [])]
+    return groups or [(default, [])]
+
+
+def models_of(
+    arguments: list[str], most: int | None = None, default: str = DEFAULT_MODEL
+) -> list[tuple[str, dict[str, Any]]]:
+    """Models with the hyperparameters chosen for each."""
+    groups = grouped(arguments, default)
     if most is not None and len(groups) > most:
         names = ", ".join(name for name, _ in groups)
         raise InputError(f"{len(groups)} models were given ({names}), expected {most}; use `scool compare` for several")

@@ -91,6 +91,28 @@ def fit_table(result: Result) -> Table:
     return table
 
 
+def posterior_table(summary: Row, clients: Sequence[Row]) -> Group:
+    """The posterior of a graph: the whole of it, then a row a client."""
+    whole = Table(title=f"{summary['draws']} draws of the graph", title_justify="left", show_header=False)
+    for name in ("edges", "blocks"):
+        if summary[name] is not None:
+            whole.add_row(name, f"{summary[name]['mean']:.1f}, 95 % of the draws {_between(summary[name])}")
+    for level, count in summary["edges above"].items():
+        whole.add_row(f"edges more probable than {level}", str(count))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    blocks = "block" in clients[0]
+    for column in ("client", "learns from", "95 %", *(("block", "with its block") if blocks else ())):
+        table.add_column(column, justify="left" if column == "client" else "right")
+    for row in clients:
+        own = (str(row["block"]), _shown(row["with its block"])) if blocks else ()
+        table.add_row(row["client"], f"{row['teachers']:.2f}", _between(row), *own)
+    return Group(whole, table)
+
+
+def _between(ends: Row) -> str:
+    return f"{ends['low']:.0f} to {ends['high']:.0f}"
+
+
 def comparison(results: Sequence[Sequence[Summarised]]) -> list[Row]:
     """One row a model: mean and standard deviation over seeds of every column, None where undefined."""
     rows = []

@@ -33,13 +33,13 @@ PROGRAMS: dict[str, tuple[list[str], list[str], list[str]]] = {
         ["local", "fedavg", "out/comparison.png"],
     ),
     "deploy": ([SMALL, "1"], [], ["scool_sbm, tuned", "stacked: accuracy", "one network: accuracy"]),
-    "posterior": (["scool_sbm", SMALL, "1", "20"], [], ["edges in 20 draws", "client 3"]),
+    "posterior": (["scool_sbm", SMALL, "1", "20"], [], ["20 draws of the graph", "edges", "client 3"]),
     "churn": (
         ["scool_sbm", SMALL, "1", "out"],
         ["out/history.jsonl", "out/graph.graphml", "out/graph.png"],
         ["client 2 and client 3 join", "client 0 and client 1 leave", "round   3: 2 clients", "history.jsonl"],
     ),
-    "choose_prior": ([SMALL, "1", "2"], [], ["SBM, 2 blocks", "MMSBM, 2 blocks", "ring", "highest bound"]),
+    "choose_prior": ([SMALL, "1", "2"], [], ["scool_sbm blocks=2", "scool_mmsbm", "ring", "highest bound"]),
 }
 
 
