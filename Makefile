@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: fit test check browser bench bench-quick clean
+.PHONY: fit test check docs browser bench bench-quick clean
 
 BENCHMARKS := startup estep look training rounds many
 
@@ -16,6 +16,9 @@ check: .venv/ready-dev  ## what CI runs: lint, format, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 -q
+
+docs: .venv/ready-docs  ## the documentation as a site, in build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean --config-file docs/site/mkdocs.yml
 
 browser:  ## chromium, with which reports are tested, by apt where that is possible (root on Debian or Ubuntu)
 	@if command -v chromedriver >/dev/null; then echo "browser: it is here"; \
@@ -44,6 +47,10 @@ bench-quick: .venv/ready  ## the same on small sizes, under two minutes; prints,
 .venv/ready-dev: .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]'
 	touch $@ .venv/ready-test .venv/ready
+
+.venv/ready-docs: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@ .venv/ready
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache

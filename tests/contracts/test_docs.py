@@ -91,7 +91,9 @@ def test_snippet(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     provide(text, tmp_path)
     run_program(path, tmp_path)
-    if "def build(" in text and "Bernoulli(logits=odds)" not in text:  # the trap, which has a test of its own
+    if (
+        "def build(num_clients" in text and "Bernoulli(logits=odds)" not in text
+    ):  # the trap, which has a test of its own
         assert [line for line in check_model(path) if line.passed is False] == []
 
 
@@ -117,7 +119,10 @@ def test_the_trap_of_the_tutorial_is_caught_and_its_remedy_works(
 def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of two rounds, for the commands that begin with one."""
     folder = tmp_path_factory.mktemp("run")
-    assert run_command(["fit", "local", "--clients", "8", "--out", "run", "--rounds", "2", *QUICK], folder) == 0
+    assert (
+        run_command(["fit", "scool_sbm", "blocks=2", "--clients", "8", "--out", "run", "--rounds", "2", *QUICK], folder)
+        == 0
+    )
     return folder / "run"
 
 
@@ -139,7 +144,9 @@ def test_command(command: str, tmp_path: Path, request: pytest.FixtureRequest) -
     if words[0] == "compare":
         words += ["--rounds", "1", "--seeds", "1", *QUICK]
         words += [] if "--federation" in words else ["--federation", SMALL]
-    if words[0] in ("plot", "resume", "predict", "export", "report"):
+    if words[0] == "choose":
+        words += ["--rounds", "1", "--federation", SMALL, *QUICK]
+    if words[0] in ("plot", "resume", "predict", "export", "report", "posterior"):
         fixture = "a_run_of_hospitals" if "hospitals" in words[1] else "a_run"
         shutil.copytree(request.getfixturevalue(fixture), tmp_path / words[1])
     if words[0] == "resume":
