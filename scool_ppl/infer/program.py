@@ -7,7 +7,10 @@ from typing import Any
 
 import pyro
 from pyro.nn import PyroModule
+from pyro.poutine.runtime import _PYRO_STACK
+from pyro.poutine.trace_messenger import TraceMessenger
 from torch import Tensor
+from torch.nn import Parameter
 
 from scool_ppl.errors import InputError
 
@@ -20,12 +23,23 @@ class LocalModule(PyroModule):
             super().__init__(name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for name, parameter in self.named_parameters():
-            if not name.endswith("_unconstrained"):
-                # SVI asks every parameter for this; Pyro sets it for PyroParams only where parameters are local.
-                parameter.unconstrained = weakref.ref(parameter)
         with pyro.settings.context(module_local_params=True):
-            return super().__call__(*args, **kwargs)
+            result = super().__call__(*args, **kwargs)
+        refer_to_themselves()
+        return result
+
+
+def refer_to_themselves() -> None:
+    """Sets on every Parameter that is being traced what `SVI.step` asks of it, `unconstrained`.
+
+    Where parameters are local, Pyro sets it for PyroParams only, and takes it from those of the global store, such as an
+    autoguide's, whenever a local module runs.
+    """
+    for handler in _PYRO_STACK:
+        if isinstance(handler, TraceMessenger):
+            for site in handler.trace.nodes.values():
+                if site["type"] == "param" and isinstance(site["value"], Parameter):
+                    site["value"].unconstrained = weakref.ref(site["value"])
 
 
 class Program(LocalModule):
