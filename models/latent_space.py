@@ -29,11 +29,12 @@ class LatentSpace(GraphPrior):
         self.b = torch.nn.Parameter(torch.tensor(2.0))
 
     def model(self, evidence):
+        b = self.b  # read outside the plates, so that a PyroSample in its place is one number, too
         with self.clients:
-            x = pyro.sample("x", dist.Normal(torch.zeros(2, dtype=self.b.dtype), 1.0).to_event(1))
+            x = pyro.sample("x", dist.Normal(torch.zeros(2, dtype=b.dtype), 1.0).to_event(1))
         away = (self.receiver(x) - self.sender(x)).square().sum(-1).add(1e-6).sqrt()
         with self.edges:
-            return pyro.sample("Y", dist.Bernoulli(logits=self.b - self.spread * away))
+            return pyro.sample("Y", dist.Bernoulli(logits=b - self.spread * away))
 
 
 def build(

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,6 +38,8 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.infer.estep.base import Posterior
 from scool_ppl.infer.intervals import Intervals, intervals
+from scool_ppl.infer.marginal import Marginal
+from scool_ppl.infer.moments import AnyProgram
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.look.evidence import BlankEvidence, RoundEvidence, check_needs
 from scool_ppl.look.likelihoods import Likelihood
@@ -272,6 +275,20 @@ class EM:
         with threads(1 if evidence.peers.mask.numel() < SMALL else None):
             posterior = self.model.e_step(joint, evidence, state.q, random)
         return posterior, self.model.prior.state()
+
+    def joint(self, state: EMState, look: Look | None = None, *, marginal: bool = True) -> AnyProgram:
+        """log P(Z, D) as a Pyro program without arguments, for NUTS and any guide: its site "Y" is E[Y | Z, D].
+
+        D is what was looked at, by default what the round after the state shows. With `marginal=False` Y is a site as
+        others are: log P(Y, Z, D). The prior is a copy with the state's parameters.
+        """
+        if look is None:
+            start = self.round_start(state)
+            look = self.look(start, self.train(state, start).trained.params)
+        prior = copy.deepcopy(self.model.prior)
+        prior.load_state_dict(state.prior)
+        joint = Joint(prior, look.joint.log_lik)
+        return Marginal(joint, look.evidence) if marginal else partial(joint, look.evidence)
 
     def mix(self, state: EMState, trained: Params, posterior: Posterior, peers: Peers) -> Params:
         """theta^{t+1} from theta^t, theta^{t+1/2} and w = E_q[Y]."""

@@ -89,6 +89,11 @@ class OneHot(TorchDistribution):
         """E[z], the normalised probabilities."""
         return self._normalised.exp()
 
+    @property
+    def log_probs(self) -> Tensor:
+        """log p(z) of each of the one-hot vectors, (..., G): of `probs` as they are."""
+        return self.probs.log() if "probs" in self.__dict__ else self._normalised
+
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pyro import poutine
 from torch import Tensor
 
 from scool_ppl import EM, CooperationModel, InputError, NaturalGradient, Schedule, SVIStep, load_model
@@ -20,6 +21,7 @@ from scool_ppl.data.specs import load_federation
 from scool_ppl.em.state import EMInfo, EMState, Fit
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.estep.base import Posterior
+from scool_ppl.infer.moments import AnyProgram
 from scool_ppl.infer.priors.dirac import Dirac
 from scool_ppl.infer.priors.sbm import SBM
 from scool_ppl.look.likelihoods import CrossLoss, Ignored
@@ -31,9 +33,10 @@ from scool_ppl.train.questions import Params, Question
 from scool_ppl.train.round_start import Remembered
 from scool_ppl.zoo.load import model_names
 from tests.helpers.models import made
+from tests.helpers.priors import rng
 from tests.helpers.runs import timeless
-from tests.helpers.small import brief
-from tests.helpers.states import identical
+from tests.helpers.small import brief, close
+from tests.helpers.states import identical, same
 
 TINY = "permuted:digits:clients=6,groups=2,train=20,test=40"
 SHORT = Schedule(warmup_epochs=5, local_epochs=1)
@@ -448,3 +451,30 @@ def test_clients_answer_on_all_threads_and_a_small_graph_is_inferred_on_one() ->
     assert len(watched.threads) > 1
     assert set(watched.threads) == {2}
     assert inferring == [1, 1]
+
+
+def test_the_joint_of_a_state_is_a_program_without_arguments(clients: Clients) -> None:
+    """Of what the next round shows, with the prior's parameters that the state has, and beside the EM."""
+    driver = em("latent_space", clients)
+    state, _ = driver.step(driver.init())
+    state = state._replace(prior={"b": torch.tensor(3.25).double()})
+    before, there = copy.deepcopy(state), float(driver.model.prior.b.detach())
+    start = driver.round_start(state)
+    look = driver.look(start, driver.train(state, start).trained.params)
+    x, table, mask = torch.randn(6, 2, generator=rng()).double(), look.joint.table, look.evidence.peers.mask
+    assert isinstance(table, Tensor)
+    odds = 3.25 - 3 * ((x[:, None] - x).square().sum(-1) + 1e-6).sqrt()
+
+    def run(program: AnyProgram, **values: Tensor) -> poutine.Trace:
+        trace = poutine.trace(poutine.condition(program, data=values)).get_trace()
+        trace.compute_log_prob()
+        return trace
+
+    summed, asked = run(driver.joint(state, look), x=x), run(driver.joint(state), x=x)
+    close(summed.nodes["Y"]["value"], torch.where(mask, (odds + table).sigmoid(), 0.0), 1e-6)
+    assert summed.log_prob_sum() == asked.log_prob_sum()
+    graph = (odds > -1).double()
+    joint = run(driver.joint(state, look, marginal=False), x=x, Y=graph)
+    close(joint.nodes["evidence"]["log_prob_sum"], (table * graph)[mask].sum(), 1e-5)
+    assert float(driver.model.prior.b.detach()) == there
+    same(state, before)

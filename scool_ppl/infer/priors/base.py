@@ -156,12 +156,16 @@ class Joint:
     def __call__(self, evidence: Evidence) -> Tensor:
         with self.prior.opened(evidence):
             graph = self.prior(evidence)
-            if callable(self.log_lik):
-                pyro.factor("evidence", self.log_lik(graph))
-            else:
-                with self.prior.edges:
-                    pyro.factor("evidence", torch.where(evidence.peers.mask, self.log_lik.double(), 0.0) * graph)
+            self.score(graph, evidence)
         return graph
+
+    def score(self, graph: Tensor, evidence: Evidence) -> None:
+        """The factor log P(D | Y), once the plates are open."""
+        if callable(self.log_lik):
+            pyro.factor("evidence", self.log_lik(graph))
+        else:
+            with self.prior.edges:
+                pyro.factor("evidence", torch.where(evidence.peers.mask, self.log_lik.double(), 0.0) * graph)
 
     @property
     def table(self) -> Tensor | None:
