@@ -35,5 +35,5 @@ def build(
         likelihood=Mixture(n_eff, average=None if learn else average),
         mixing=ServeUsers(),
         peers=EpsilonGreedy(count, epsilon, accumulate=False, remember=not learn),
-        e_step=NaturalGradient(sweeps=1),  # more would count a round's loss more than once
+        e_step=NaturalGradient(sweeps=1),  # rows do not depend on one another: exact
     )

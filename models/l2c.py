@@ -4,7 +4,7 @@
     P(D_val | theta, Y) = prod_i P(D_i^val | theta_i^t + sum_j Y_ij Delta_j),  Delta_j what local training did to theta_j
     theta_i <- theta_i^t + sum_j w_ij Delta_j,  w_i = softmax(alpha_i)                  candidates include i itself
 
-q(alpha) is a point mass, moved by Adam, rate 0.1 and decay 0.01 (which is the prior of alpha), `steps` steps a round.
+q(alpha) is a point mass, moved by Adam, rate 0.1, `steps` steps a round. The authors' weight decay is the prior of alpha.
 After 10 rounds the paper drops the 90 % weakest peers of every client: `keep` is how many stay, by default all. The
 authors start Adam once, here it starts anew in every round.
 """
@@ -21,17 +21,19 @@ from scool_ppl.mix import MixUpdates
 
 
 class FreeRows(GraphPrior):
-    """E[Y_i] = softmax alpha_i: rows of free parameters, of which q has a point mass."""
+    """E[Y_i] = softmax alpha_i, log P(alpha) = -decay / 2 |alpha|^2: rows of parameters, of which q has a point mass."""
 
     includes_self = True
     kind = "rows"
     client_axes = {"alpha": (0, 1)}  # learned for each pair of clients
 
-    def __init__(self, num_clients: int) -> None:
+    def __init__(self, num_clients: int, decay: float) -> None:
         super().__init__(num_clients)
+        self.decay = decay
         self.alpha = torch.nn.Parameter(torch.zeros(num_clients, num_clients))
 
     def model(self, evidence):
+        pyro.factor("alpha_prior", -self.decay / 2 * self.alpha.square().sum())
         rows = self.row_logits(evidence.peers.take(self.alpha)).softmax(-1)
         with self.clients:
             return pyro.sample("Y", dist.Delta(rows, event_dim=1), obs=rows)
@@ -49,9 +51,9 @@ def build(
     """`learning_rate`, `decay`, `steps`: rate, weight decay and steps of Adam on alpha. `keep`: peers kept after `after`
     rounds, all if none (the paper: a tenth). `after`: rounds before peers are dropped. `clip` as in scool_sbm.
     """
-    adam = partial(torch.optim.Adam, lr=learning_rate, weight_decay=decay)
+    adam = partial(torch.optim.Adam, lr=learning_rate)
     return CooperationModel(
-        prior=FreeRows(num_clients),
+        prior=FreeRows(num_clients, decay),
         likelihood=MixedValidation(),
         mixing=MixUpdates(clip),
         peers=All() if keep is None else Top(keep, after),

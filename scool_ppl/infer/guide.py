@@ -17,6 +17,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.infer.distributions import NEVER, BlockBernoulli, OneHot
 from scool_ppl.infer.moments import AnyProgram, factor, latent_sites
 from scool_ppl.infer.program import LocalModule
+from scool_ppl.look.likelihoods import HOPELESS
 
 
 class AutoMeanField(LocalModule):
@@ -91,7 +92,7 @@ class AutoMeanField(LocalModule):
             self._kinds[name] = "one-hot" if isinstance(fn, OneHot) else "bernoulli"
             self._parameter(self.parameter_name(name), zeros, dist.constraints.real)
             if "logits" in vars(fn) and self._kinds[name] == "one-hot":
-                self._excluded[name] = fn.logits <= NEVER
+                self._excluded[name] = fn.logits <= HOPELESS
         elif isinstance(fn, dist.Dirichlet):
             self._kinds[name] = "dirichlet"
             self._parameter(self.parameter_name(name), zeros + 1, dist.constraints.softplus_positive)

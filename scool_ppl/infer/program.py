@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro
 from pyro.nn import PyroModule
@@ -49,6 +49,10 @@ class Program(LocalModule):
     its posterior. Parameters declared as PyroParam or nn.Parameter are learned by raising the bound, in closed form where
     `closed_form` returns them.
     """
+
+    accumulates: ClassVar[bool] = False
+    """Does `closed_form` build on what the parameters were, as sums over rounds do? Then it is set once, when q has
+    settled, and not after every sweep or step."""
 
     def model(self, *args: Any, **kwargs: Any) -> Any:
         """The program itself: samples its sites, given what it is called with."""

@@ -18,8 +18,10 @@ from scool_ppl.deploy.deployment import LOCAL, RULES, rule_named
 from scool_ppl.deploy.portfolio import Portfolio, alone
 from scool_ppl.em.model import CooperationModel, Schedule
 from scool_ppl.errors import InputError, unknown
+from scool_ppl.infer.estep.base import EStep
 from scool_ppl.infer.estep.modes import ModeSearch
 from scool_ppl.infer.estep.natural import NaturalGradient
+from scool_ppl.infer.estep.projected import ProjectedGradient
 from scool_ppl.infer.estep.svi import SVIStep
 from scool_ppl.tasks.weighted import BALANCED, balanced
 from scool_ppl.train.clients import Clients
@@ -160,9 +162,24 @@ class Settings:
     def _inferred(self, model: CooperationModel) -> CooperationModel:
         if self.e_step is None or isinstance(model.e_step, E_STEPS[self.e_step]):
             return model
-        if isinstance(model.e_step, ModeSearch):
+        reason = own_way(model.e_step)
+        if reason is not None:
             raise InputError(
-                f"e-step '{self.e_step}' was asked for, {type(model.prior).__name__} is not linear in its moments and is "
-                "inferred by ModeSearch; leave --e-step out"
+                f"e-step '{self.e_step}' was asked for, {type(model.prior).__name__} {reason}; leave --e-step out"
             )
         return model._replace(e_step=E_STEPS[self.e_step]())
+
+
+def own_way(step: EStep) -> str | None:
+    """Why a prior that is inferred by this E-step would come out otherwise by another; None if it would not."""
+    if isinstance(step, ModeSearch):
+        return "is not linear in its moments and is inferred by ModeSearch"
+    if isinstance(step, ProjectedGradient):
+        return "has a point mass for its graph, which ProjectedGradient moves by a step a round"
+    decay = options_of(step.optimizer).get("weight_decay") if isinstance(step, NaturalGradient) else None
+    return f"is learned with weight decay {decay}, which is no part of its program" if decay else None
+
+
+def options_of(made: object) -> dict[str, Any]:
+    """The keyword arguments of a `partial`; of anything else none."""
+    return made.keywords if isinstance(made, partial) else {}

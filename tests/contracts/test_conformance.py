@@ -10,10 +10,14 @@ import torch
 from pyro import poutine
 from pyro.infer import Predictive
 
+from scool_ppl import EM, Clients, InputError, SVIStep
+from scool_ppl.base.randomness import generator
+from scool_ppl.infer.estep import Posterior
 from scool_ppl.infer.priors.base import Joint
 from scool_ppl.look.evidence import RoundEvidence
+from scool_ppl.workbench import Settings
 from scool_ppl.zoo.load import model_names
-from tests.helpers.models import FEDERATION, looked, made
+from tests.helpers.models import FEDERATION, SCHEDULE, looked, made
 from tests.helpers.states import flattened
 
 BY_POSITION = {"dpsgd": "its graph is a ring of the list", "ring": "its prior is a ring of the list"}
@@ -108,3 +112,41 @@ def test_an_isolated_client_keeps_to_itself_and_nobody_hears_of_it(model: str) -
     assert torch.allclose(results[0][0][1:, 1:][looked_at], results[1][0][1:, 1:][looked_at], atol=1e-6)
     for name, value in results[0][1].items():
         assert torch.allclose(value[1:], results[1][1][name][1:], atol=1e-6)
+
+
+NO_SVI = {
+    "blocks": "not linear in its moments",
+    "hedge": "not linear in its moments",
+    "cobo": "point mass",
+    "dada": "point mass",
+    "meta_l2c": "weight decay",
+    "scool_attention": "weight decay",
+}
+CHOSEN: list[tuple[str, dict[str, object]]] = [("federico", {"learn": True}), ("fedfomo", {"fallback": "trained"})]
+
+
+@pytest.mark.parametrize(
+    ("model", "choices"), [(name, {}) for name in model_names() if name not in BY_DRAWS] + CHOSEN, ids=str
+)
+def test_svi_ends_where_the_models_own_e_step_does_or_is_refused(model: str, choices: dict[str, object]) -> None:
+    """On the evidence of one round, on which the model's own goes on until its bound rises no more."""
+    built = [Settings().model(model, FEDERATION, **choices)]
+    if model in NO_SVI:
+        with pytest.raises(InputError, match=f"e-step 'svi' was asked for.*{NO_SVI[model]}.*; leave --e-step out"):
+            Settings(e_step="svi").model(model, FEDERATION, **choices)
+        return
+    built.append(Settings(e_step="svi").model(model, FEDERATION, **choices))
+    ends: list[Posterior] = []
+    for each in built:
+        em = EM(each, Clients(FEDERATION, executor="stacked", dtype=torch.float64), SCHEDULE, seed=1)
+        start = em.round_start(em.init())
+        look = em.look(start, em.train(em.init(), start).trained.params)
+        found, before = em.model.e_step(look.joint, look.evidence, {}, generator(0, "conformance")), -torch.inf
+        repeats = 0 if em.model.prior.accumulates or isinstance(em.model.e_step, SVIStep) else 40
+        while repeats and found.elbo - before > 1e-4:
+            before, repeats = found.elbo, repeats - 1
+            found = em.model.e_step(look.joint, look.evidence, found.q, generator(0, "conformance"))
+        ends.append(found)
+    own, svi = ends
+    assert torch.allclose(own.moments["Y"], svi.moments["Y"].to(own.moments["Y"]), atol=0.03)
+    assert svi.elbo > own.elbo - 4, "a few nats are the parameters', which SVI's steps have not all moved to the end"

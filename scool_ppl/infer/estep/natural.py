@@ -220,6 +220,10 @@ class _Ascent:
         self.bound = self.bound_here()
         self.interacting = {name for name in self.kinds if self.interacts(name)}
         bounds = [self.bound, *self.sweep()]
+        if self.program.accumulates:
+            self.raise_closed_form()
+            self.bound = self.bound_here()
+            bounds.append(self.bound)
         bounds += self.raise_with_q() if self.fit.to_the_end else self.raise_by_gradient()
         q = {self.fit.guide.parameter_name(name): value for name, value in self.natural.items()}
         moments = {name: factor(self.kinds[name], value).mean for name, value in self.natural.items()}
@@ -241,7 +245,8 @@ class _Ascent:
                         self.move_some(name, clients)
                 else:
                     self.move(name)
-            self.raise_closed_form()
+            if not self.program.accumulates:
+                self.raise_closed_form()
             self.bound = self.bound_here()
             bounds.append(self.bound)
             if self.moved(before) < self.settings.tol:

@@ -94,10 +94,11 @@ class SVIStep:
         """The steps of SVI; returns the bound after each."""
         elbo = copy.deepcopy(self.elbo)  # Pyro writes into both
         svi = SVI(joint, guide, copy.deepcopy(self.optim), elbo)
-        bounds = []
+        bounds, last = [], self.steps - 1
         for step in range(self.steps):
             bounds.append(-float(svi.step(evidence)))
-            if step % self.refresh == self.refresh - 1:
+            due = step == last if joint.prior.accumulates else step % self.refresh == self.refresh - 1
+            if due:
                 means = guide_moments(guide, evidence)
                 if "Y" in means:
                     set_closed_form(joint.prior, means, evidence)

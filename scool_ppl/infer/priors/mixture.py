@@ -24,6 +24,7 @@ class ModelMixture(GraphPrior):
     includes_self = True
     kind = "rows"
     client_axes = {"log_pi": (0, 1)}
+    accumulates = True  # Pi times exp of a round's evidence is the next round's Pi
 
     def __init__(self, num_clients: int, *, learn: bool = False, floor: float = 1e-12) -> None:
         super().__init__(num_clients)

@@ -13,8 +13,10 @@ from scool_ppl import (
     InputError,
     MomentELBO,
     NaturalGradient,
+    SVIStep,
 )
 from scool_ppl.infer.enumeration import enumerated_bound
+from scool_ppl.infer.estep import EStep
 from scool_ppl.infer.priors.base import Joint
 from scool_ppl.infer.priors.mixture import ModelMixture
 from tests.helpers.evidence import random_log_lik
@@ -41,14 +43,16 @@ def test_a_step_of_the_mixture_equals_the_printed_update(mask: Tensor) -> None:
     assert found.elbo == pytest.approx(evidence, abs=1e-10)
 
 
-def test_the_learned_mixture_is_its_posterior_and_accumulates() -> None:
+@pytest.mark.parametrize(
+    ("step", "atol"), [(NaturalGradient(sweeps=1), 1e-10), (NaturalGradient(), 1e-10), (SVIStep(steps=500), 0.02)], ids=["one sweep", "many", "SVI"]
+)
+def test_the_learned_mixture_is_its_posterior_and_counts_every_round_once(step: EStep, atol: float) -> None:
     prior, total = mixing(4, learn=True), torch.zeros(4, 4).double()
     for round in range(3):
         log_lik = random_log_lik(4, seed=round)
         total = total + log_lik
-        step = NaturalGradient(sweeps=1)
         found = step(Joint(prior, log_lik), mixed_evidence(log_lik), {}, rng())
-        close(found.moments["Y"], total.softmax(1))
+        close(found.moments["Y"], total.softmax(1), atol)
         close(prior.log_pi.exp(), found.moments["Y"])
 
 
