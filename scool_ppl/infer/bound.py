@@ -12,7 +12,7 @@ from pyro.infer import ELBO
 from torch import Tensor
 
 from scool_ppl.errors import InputError
-from scool_ppl.infer.moments import AnyProgram, latent_sites, log_joint, moment, site_value
+from scool_ppl.infer.moments import AnyProgram, drawn_members, latent_sites, log_joint, moment, site_value
 
 
 class MomentELBO(ELBO):
@@ -47,7 +47,7 @@ class MomentELBO(ELBO):
         """The guide's run, and the model's run at the guide's moments (samples where there is no moment)."""
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
         values = {name: site_value(site) for name, site in latent_sites(guide_trace)}
-        return log_joint(model, values, *args, **kwargs)[1], guide_trace
+        return log_joint(model, values | drawn_members(guide_trace), *args, **kwargs)[1], guide_trace
 
     def differentiable_loss(self, model: AnyProgram, guide: AnyProgram, *args: Any, **kwargs: Any) -> Tensor:
         return -self.bound(model, guide, *args, **kwargs)

@@ -116,7 +116,8 @@ class BlockBernoulli(TorchDistribution):
     """An edge between blocks: log p(y) = y z_i' log(B) z_j + (1 - y) z_i' log(1 - B) z_j.
 
     receiver (..., G) and sender (..., G) are one-hot block memberships (or their moments), B (G, G) holds probabilities
-    strictly between 0 and 1. For one-hot memberships this is Bernoulli(z_i' B z_j).
+    strictly between 0 and 1. For one-hot memberships this is Bernoulli(z_i' B z_j). `temper` divides log p(y), which is
+    not normalised anew; draws do not depend on it.
     """
 
     arg_constraints = {
@@ -127,18 +128,20 @@ class BlockBernoulli(TorchDistribution):
     support = _SoftBoolean()
     has_enumerate_support = False
 
-    def __init__(self, receiver: Tensor, sender: Tensor, B: Tensor, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, receiver: Tensor, sender: Tensor, B: Tensor, validate_args: bool | None = None, *, temper: float = 1.0
+    ) -> None:
         if receiver.shape[-1] != B.shape[-2] or sender.shape[-1] != B.shape[-1]:
             raise InputError(
                 f"BlockBernoulli got memberships of {receiver.shape[-1]} and {sender.shape[-1]} blocks and B of shape "
                 f"{tuple(B.shape)}, expected B with one row per receiver block and one column per sender block"
             )
-        self.receiver, self.sender, self.B = receiver, sender, B
+        self.receiver, self.sender, self.B, self.temper = receiver, sender, B, temper
         batch_shape = torch.broadcast_shapes(receiver.shape[:-1], sender.shape[:-1])
         super().__init__(batch_shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> BlockBernoulli:
-        new = BlockBernoulli(self.receiver, self.sender, self.B, validate_args=False)
+        new = BlockBernoulli(self.receiver, self.sender, self.B, validate_args=False, temper=self.temper)
         # Expanded memberships would be (..., G) for every pair.
         new._batch_shape = torch.broadcast_shapes(self.batch_shape, torch.Size(batch_shape))
         return new
@@ -158,7 +161,8 @@ class BlockBernoulli(TorchDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        return value * self._between(self.B.log()) + (1 - value) * self._between((-self.B).log1p())
+        total = value * self._between(self.B.log()) + (1 - value) * self._between((-self.B).log1p())
+        return total if self.temper == 1 else total / self.temper
 
     def entropy(self) -> Tensor:
         probs = self.probs

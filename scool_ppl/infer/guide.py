@@ -10,6 +10,7 @@ import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.nn import PyroParam
+from pyro.ops.tensor_utils import periodic_repeat
 from torch import Tensor
 from torch.distributions import biject_to
 
@@ -23,6 +24,9 @@ from scool_ppl.look.likelihoods import HOPELESS
 class AutoMeanField(LocalModule):
     """q = product over the model's sites: Bernoulli, one-hot, Dirichlet, or a diagonal normal for continuous ones.
 
+    Plates, masks and scales are those of the model: a site that counts s times in log p counts s times in log q. Of a
+    subsampled plate q has parameters for all, of which each run takes those that are drawn.
+
     A Pyro guide like any other: it can be traced, rendered, sampled and given to SVI. Parameters are created at the
     first call, from the model's own sites, and named `Y_logits`, `z_logits`, `pi_concentration`, `x_loc`, `x_scale`.
     """
@@ -32,6 +36,7 @@ class AutoMeanField(LocalModule):
         self._model = (model,)  # in a tuple, so that the model does not become a submodule
         self._frames: dict[str, list[Any]] = {}
         self._masks: dict[str, Any] = {}
+        self._scales: dict[str, Any] = {}
         self._kinds: dict[str, str] = {}
         self._supports: dict[str, Any] = {}
         self._excluded: dict[str, Tensor] = {}
@@ -51,6 +56,14 @@ class AutoMeanField(LocalModule):
         """The mask of a site, None where everything counts."""
         return self._masks[name]
 
+    def scale(self, name: str) -> Any:
+        """How often a site counts, by `poutine.scale`; what subsampled plates do comes on top."""
+        return self._scales[name]
+
+    def subsampled(self, name: str) -> list[str]:
+        """The plates of a site that draw some of their members in each run."""
+        return [frame.name for frame in self._frames[name] if frame.full_size not in (None, frame.size)]
+
     def parameter_name(self, name: str) -> str:
         """The name of the one parameter of a Bernoulli, one-hot or Dirichlet factor."""
         return name.replace(".", "_") + ("_concentration" if self._kinds[name] == "dirichlet" else "_logits")
@@ -66,19 +79,35 @@ class AutoMeanField(LocalModule):
         }
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
-        """Read sites, plates and masks off one run of the model; parameters that fit already are kept."""
+        """Read sites, plates, masks and scales off one run of the model; parameters that fit already are kept."""
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             trace = poutine.block(poutine.trace(self._model[0]).get_trace)(*args, **kwargs)
-        self._frames, self._masks, self._supports, self._kinds, self._excluded = {}, {}, {}, {}, {}
+        self._frames, self._masks, self._scales = {}, {}, {}
+        self._supports, self._kinds, self._excluded = {}, {}, {}
         for name, site in latent_sites(trace):
             fn = site["fn"]
             if isinstance(fn, dist.Delta):
                 continue
             self._frames[name] = sorted(site["cond_indep_stack"], key=lambda frame: frame.dim)
             self._masks[name] = site["mask"]
-            self._create(name, fn, site["value"])
+            self._scales[name] = site["scale"]
+            value = site["value"]
+            for frame in self._frames[name]:
+                if frame.name in self.subsampled(name):
+                    self._check_whole(name, frame, site["mask"])
+                    self._scales[name] = self._scales[name] * frame.size / frame.full_size
+                    value = periodic_repeat(value, frame.full_size, frame.dim - fn.event_dim).contiguous()
+            self._create(name, fn, value)
         self._signature = args[0] if args else None
+
+    def _check_whole(self, name: str, frame: Any, mask: Any) -> None:
+        """Refuses a mask of which only those of one subsample are known."""
+        if isinstance(mask, Tensor) and mask.dim() >= -frame.dim and mask.shape[frame.dim] > 1:
+            raise InputError(
+                f"site '{name}' is masked inside the subsampled plate '{frame.name}', the mask of whom is not drawn is not "
+                "known; write `guide` yourself"
+            )
 
     def _create(self, name: str, fn: Any, value: Tensor) -> None:
         while isinstance(fn, dist.MaskedDistribution | dist.Independent):
@@ -90,26 +119,31 @@ class AutoMeanField(LocalModule):
             )
         if isinstance(fn, dist.Bernoulli | BlockBernoulli | OneHot):
             self._kinds[name] = "one-hot" if isinstance(fn, OneHot) else "bernoulli"
-            self._parameter(self.parameter_name(name), zeros, dist.constraints.real)
-            if "logits" in vars(fn) and self._kinds[name] == "one-hot":
+            self._parameter(self.parameter_name(name), zeros, dist.constraints.real, fn.event_dim)
+            if "logits" in vars(fn) and self._kinds[name] == "one-hot" and not self.subsampled(name):
                 self._excluded[name] = fn.logits <= HOPELESS
         elif isinstance(fn, dist.Dirichlet):
             self._kinds[name] = "dirichlet"
-            self._parameter(self.parameter_name(name), zeros + 1, dist.constraints.softplus_positive)
+            self._parameter(self.parameter_name(name), zeros + 1, dist.constraints.softplus_positive, 1)
         elif fn.has_rsample:
             self._kinds[name] = "normal"
             self._supports[name] = fn.support
             prefix = name.replace(".", "_")
             start = biject_to(fn.support).inv(value)
-            self._parameter(f"{prefix}_loc", start, dist.constraints.real)
-            self._parameter(f"{prefix}_scale", torch.full_like(start, 0.1), dist.constraints.softplus_positive)
+            depth = start.dim() - self._depth(name)
+            self._parameter(f"{prefix}_loc", start, dist.constraints.real, depth)
+            self._parameter(f"{prefix}_scale", torch.full_like(start, 0.1), dist.constraints.softplus_positive, depth)
         else:
             raise InputError(f"site '{name}' is {type(fn).__name__}: no automatic guide fits; write `guide` yourself")
 
-    def _parameter(self, name: str, value: Tensor, constraint: Any) -> None:
+    def _depth(self, name: str) -> int:
+        """How many dimensions the plates of a site take."""
+        return -self._frames[name][0].dim if self._frames[name] else 0
+
+    def _parameter(self, name: str, value: Tensor, constraint: Any, event_dim: int) -> None:
         current = getattr(self, name, None)
         if current is None or current.shape != value.shape:
-            setattr(self, name, PyroParam(value.clone(), constraint=constraint))
+            setattr(self, name, PyroParam(value.clone(), constraint=constraint, event_dim=event_dim))
 
     def distribution(self, name: str) -> Any:
         """The factor q(name), as a distribution."""
@@ -122,14 +156,16 @@ class AutoMeanField(LocalModule):
         normal = dist.Normal(getattr(self, f"{prefix}_loc"), getattr(self, f"{prefix}_scale"))
         if self._supports[name] is not dist.constraints.real:
             normal = dist.TransformedDistribution(normal, biject_to(self._supports[name]))
-        depth = -self._frames[name][0].dim if self._frames[name] else 0
-        return normal.to_event(len(normal.batch_shape) - depth)
+        return normal.to_event(len(normal.batch_shape) - self._depth(name))
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         if not self._kinds or (args and args[0] is not self._signature):
             self.setup(*args, **kwargs)
         frames = {frame.name: frame for stack in self._frames.values() for frame in stack}
-        plates = {name: pyro.plate(name, frame.size, dim=frame.dim) for name, frame in sorted(frames.items())}
+        plates = {
+            name: pyro.plate(name, frame.full_size or frame.size, subsample_size=frame.size, dim=frame.dim)
+            for name, frame in sorted(frames.items())
+        }
         values = {}
         for name, stack in self._frames.items():
             with ExitStack() as contexts:
@@ -137,6 +173,7 @@ class AutoMeanField(LocalModule):
                     contexts.enter_context(plates[frame.name])
                 if self._masks[name] is not None:
                     contexts.enter_context(poutine.mask(mask=self._masks[name]))
+                contexts.enter_context(poutine.scale(scale=self._scales[name]))
                 values[name] = pyro.sample(name, self.distribution(name))
         return values
 

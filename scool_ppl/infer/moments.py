@@ -66,6 +66,15 @@ def latent_sites(trace: poutine.Trace) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, site
 
 
+def drawn_members(trace: poutine.Trace) -> dict[str, Tensor]:
+    """Whom the subsampled plates of a trace have drawn, by plate."""
+    return {
+        name: site["value"]
+        for name, site in trace.nodes.items()
+        if site["type"] == "sample" and site_is_subsample(site) and len(site["value"]) < site["fn"].size
+    }
+
+
 def site_value(site: dict[str, Any]) -> Tensor:
     """What a guide's site contributes to the model: its moment, else its sample."""
     mean = moment(site["fn"])

@@ -125,6 +125,12 @@ def discrete_guide(model: AnyProgram, *args: Any) -> AutoMeanField:
     if "normal" in guide.kinds.values():
         name = next(site for site, kind in guide.kinds.items() if kind == "normal")
         raise InputError(f"site '{name}' is continuous, NaturalGradient needs discrete or Dirichlet sites; use SVIStep")
+    for name in guide.sites:
+        if guide.subsampled(name):
+            raise InputError(
+                f"site '{name}' is in the subsampled plate '{guide.subsampled(name)[0]}', NaturalGradient needs all "
+                "of it at once; use SVI"
+            )
     return guide
 
 
@@ -193,12 +199,21 @@ class _Fit:
             total += float(each.sum() if weight is None else each.flatten().dot(weight.flatten()))
         return total
 
+    def scale(self, name: str, like: Tensor) -> Tensor | None:
+        """The scale of a site for each number of its natural parameter; None if it is 1."""
+        scale = torch.as_tensor(self.guide.scale(name)).to(like)
+        if bool((scale == 1).all()):
+            return None
+        return (scale if self.guide.kinds[name] == "bernoulli" else scale.unsqueeze(-1)).expand(like.shape)
+
     def counted(self, name: str, like: Tensor) -> Tensor | None:
-        """Which variables of a site count, as ones and zeros; None if all do."""
+        """How often the variables of a site count: 0 where masked, its scale elsewhere; None if all count once."""
         if name not in self.weights:
-            mask = self.guide.mask(name)
+            mask, scale = self.guide.mask(name), torch.as_tensor(self.guide.scale(name)).to(like)
             everything = mask is None or mask is True or (isinstance(mask, Tensor) and bool(mask.all()))
-            self.weights[name] = None if everything else torch.as_tensor(mask).expand(like.shape).to(like)
+            once = everything and bool((scale == 1).all())
+            counts = scale * (1.0 if everything else torch.as_tensor(mask).to(like))
+            self.weights[name] = None if once else counts.expand(like.shape).contiguous()
         return self.weights[name]
 
 
@@ -222,8 +237,7 @@ class _Ascent:
         bounds = [self.bound, *self.sweep()]
         if self.program.accumulates:
             self.raise_closed_form()
-            self.bound = self.bound_here()
-            bounds.append(self.bound)
+            bounds[-1] = self.bound = self.bound_here()
         bounds += self.raise_with_q() if self.fit.to_the_end else self.raise_by_gradient()
         q = {self.fit.guide.parameter_name(name): value for name, value in self.natural.items()}
         moments = {name: factor(self.kinds[name], value).mean for name, value in self.natural.items()}
@@ -275,7 +289,11 @@ class _Ascent:
     def target(self, name: str, rows: Tensor | None = None) -> Tensor:
         """The natural parameter of a site's optimum given everything else."""
         # The logarithm of a probability of 0 is as good as any very low number, and can be computed with.
-        target = self.expectation.derivative(name, rows).clamp(min=NEVER)
+        target = self.expectation.derivative(name, rows)
+        scale = self.fit.scale(name, self.natural[name])
+        if scale is not None:  # its entropy counts as often
+            target = target / (scale if rows is None else scale[rows])
+        target = target.clamp(min=NEVER)
         return target + 1 if self.kinds[name] == "dirichlet" else target
 
     def move(self, name: str) -> None:

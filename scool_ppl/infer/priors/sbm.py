@@ -6,7 +6,6 @@ import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
-from pyro import poutine
 from pyro.nn import PyroParam
 from torch import Tensor
 
@@ -70,8 +69,7 @@ class SBM(GraphPrior):
 
     def sample_edges(self, receiver: Tensor, sender: Tensor) -> Tensor:
         """Y_ij ~ Bernoulli(z_i' B z_j)^(1 / temper), inside `self.edges`."""
-        with poutine.scale(scale=1 / self.temper):
-            return pyro.sample("Y", BlockBernoulli(receiver, sender, self.B))
+        return pyro.sample("Y", BlockBernoulli(receiver, sender, self.B, temper=self.temper))
 
     def closed_form(self, moments: dict[str, Tensor], evidence: Evidence) -> dict[str, Tensor]:
         """B_gh = sum w_ij Omega_ig Omega_jh / sum Omega_ig Omega_jh over looked-at pairs; empty blocks keep theirs."""

@@ -44,7 +44,9 @@ def test_a_step_of_the_mixture_equals_the_printed_update(mask: Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "atol"), [(NaturalGradient(sweeps=1), 1e-10), (NaturalGradient(), 1e-10), (SVIStep(steps=500), 0.02)], ids=["one sweep", "many", "SVI"]
+    ("step", "atol"),
+    [(NaturalGradient(sweeps=1), 1e-10), (NaturalGradient(), 1e-10), (SVIStep(steps=500), 0.02)],
+    ids=["one sweep", "many", "SVI"],
 )
 def test_the_learned_mixture_is_its_posterior_and_counts_every_round_once(step: EStep, atol: float) -> None:
     prior, total = mixing(4, learn=True), torch.zeros(4, 4).double()
