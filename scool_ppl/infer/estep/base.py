@@ -24,13 +24,18 @@ class Posterior(NamedTuple):
     q: Values
     """Parameters of the guide, to start the next round from."""
     moments: Values
-    """E_q of each site: of a graph's program "Y" is the graph (K, M), "z" the memberships, ..."""
+    """E_q of each site: of a graph's program "Y" is the graph (K, M), 0 where masked, "z" the memberships, ..."""
     bounds: tuple[float, ...]
     """The bound after each sweep or step; the last one counts."""
 
     @property
     def elbo(self) -> float:
         return self.bounds[-1]
+
+
+def looked_at(graph: Tensor, evidence: Evidence) -> Tensor:
+    """E[Y] (K, M), 0 where nobody looked: q(Y) is flat there, and a pair must not look like a coin that was tossed."""
+    return torch.where(evidence.peers.mask, graph, torch.zeros_like(graph))
 
 
 class EStep(Protocol):

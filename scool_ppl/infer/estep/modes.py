@@ -13,7 +13,7 @@ from scool_ppl.base.arguments import whole
 from scool_ppl.errors import InputError
 from scool_ppl.graph.blocks import by_appearance
 from scool_ppl.infer.distributions import NEVER
-from scool_ppl.infer.estep.base import Posterior, Values, set_closed_form
+from scool_ppl.infer.estep.base import Posterior, Values, looked_at, set_closed_form
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import log_joint
 from scool_ppl.infer.priors.base import GraphPrior, Joint
@@ -209,7 +209,7 @@ class _Climb:
         set_closed_form(self.joint.prior, moments, self.evidence)
         with torch.no_grad():
             total, trace = log_joint(self.joint, moments, self.evidence)
-        graph = trace.nodes["_RETURN"]["value"].detach()
+        graph = looked_at(trace.nodes["_RETURN"]["value"].detach(), self.evidence)
         return Posterior(q, {**moments, "Y": graph}, (*bounds, float(total)))
 
 

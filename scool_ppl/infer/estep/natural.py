@@ -14,7 +14,15 @@ from scool_ppl.base.arguments import finite, whole
 from scool_ppl.errors import InputError
 from scool_ppl.infer.compiled import Compiled, check_derivatives, check_same
 from scool_ppl.infer.distributions import NEVER
-from scool_ppl.infer.estep.base import Posterior, Values, filled, optimizer_settings, set_closed_form, starting_points
+from scool_ppl.infer.estep.base import (
+    Posterior,
+    Values,
+    filled,
+    looked_at,
+    optimizer_settings,
+    set_closed_form,
+    starting_points,
+)
 from scool_ppl.infer.expectation import Expectation, Interpreted
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import AnyProgram, entropy, expected, factor, log_joint, soft_values
@@ -78,7 +86,7 @@ class NaturalGradient:
         guide = discrete_guide(joint, evidence)
         starts = starting_points(guide, joint, evidence, q, generator, self.keep)
         best, graph = self._highest(_Fit(self, joint, joint.prior, guide, (evidence,), generator), starts)
-        return best._replace(moments={**best.moments, "Y": graph.detach()})
+        return best._replace(moments={**best.moments, "Y": looked_at(graph.detach(), evidence)})
 
     @torch.no_grad()
     def fit(self, program: Program, *args: Any, generator: torch.Generator) -> Posterior:

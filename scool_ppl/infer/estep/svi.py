@@ -16,7 +16,7 @@ from torch import Tensor
 from scool_ppl.base.arguments import check_kind, whole
 from scool_ppl.errors import InputError
 from scool_ppl.infer.bound import MomentELBO
-from scool_ppl.infer.estep.base import Posterior, Values, optimizer_settings, set_closed_form, starting_points
+from scool_ppl.infer.estep.base import Posterior, Values, looked_at, optimizer_settings, set_closed_form, starting_points
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import latent_sites, log_joint, moment, site_value
 from scool_ppl.infer.priors.base import GraphPrior, Joint
@@ -79,7 +79,8 @@ class SVIStep:
                 guide.load({**q, **starting_points(guide, joint, evidence, q, generator, self.keep)[-1]})
                 if not guide.kinds and not any(True for _ in prior.parameters()):
                     trace = log_joint(joint, {}, evidence)[1]  # the graph is given: there is nothing to infer
-                    return Posterior({}, {"Y": trace.nodes["_RETURN"]["value"]}, (float(trace.log_prob_sum()),))
+                    graph = looked_at(trace.nodes["_RETURN"]["value"], evidence)
+                    return Posterior({}, {"Y": graph}, (float(trace.log_prob_sum()),))
             if not any(True for _ in [*guide.parameters(), *prior.parameters()]):
                 raise InputError(
                     f"{type(prior).__name__} and its guide have no learnable parameter; SVI would do nothing"
@@ -116,7 +117,7 @@ class SVIStep:
                 values = {name: site_value(site) for name, site in latent_sites(trace)}
                 _, played = log_joint(joint, values, evidence)
                 means = {name: mean_of(site) for name, site in latent_sites(trace)}
-                draws.append({**means, "Y": played.nodes["_RETURN"]["value"]})
+                draws.append({**means, "Y": looked_at(played.nodes["_RETURN"]["value"], evidence)})
             return {name: torch.stack([draw[name] for draw in draws]).mean(0) for name in draws[0]}
 
 
