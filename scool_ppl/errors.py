@@ -13,6 +13,10 @@ class ScoolError(Exception):
 class InputError(ScoolError, ValueError):
     """What the user gave cannot be used; the message names what was found, what was expected and the remedy."""
 
+    def __init__(self, message: str = "") -> None:
+        own, shapes, _ = message.partition("Trace Shapes:")  # Pyro adds them to what a program raises
+        super().__init__(own.rstrip() if shapes else message)
+
 
 USER_ERRORS = (
     ArithmeticError,

@@ -50,7 +50,7 @@ class OneHot(TorchDistribution):
 
     arg_constraints = {"probs": constraints.independent(constraints.nonnegative, 1), "logits": constraints.real_vector}
     support = _SoftOneHot()
-    has_enumerate_support = False
+    has_enumerate_support = True
 
     def __init__(
         self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
@@ -101,6 +101,14 @@ class OneHot(TorchDistribution):
             return torch.xlogy(value, self.probs).sum(-1)
         return (value * self._normalised).sum(-1)
 
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """The G one-hot vectors, along a new first dimension: (G, ..., G)."""
+        size = self.event_shape[-1]
+        parameter = self.probs if "probs" in self.__dict__ else self.logits
+        values = torch.eye(size, dtype=parameter.dtype, device=parameter.device)
+        values = values.reshape(size, *[1] * len(self.batch_shape), size)
+        return values.expand(size, *self.batch_shape, size) if expand else values
+
     def entropy(self) -> Tensor:
         """-sum_g p_g log p_g, (...)."""
         log_probs = self._normalised
@@ -126,7 +134,7 @@ class BlockBernoulli(TorchDistribution):
         "B": constraints.unit_interval,
     }
     support = _SoftBoolean()
-    has_enumerate_support = False
+    has_enumerate_support = True
 
     def __init__(
         self, receiver: Tensor, sender: Tensor, B: Tensor, validate_args: bool | None = None, *, temper: float = 1.0
@@ -163,6 +171,11 @@ class BlockBernoulli(TorchDistribution):
             self._validate_sample(value)
         total = value * self._between(self.B.log()) + (1 - value) * self._between((-self.B).log1p())
         return total if self.temper == 1 else total / self.temper
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """0 and 1, along a new first dimension: (2, ...)."""
+        values = torch.arange(2, dtype=self.B.dtype, device=self.B.device).reshape(2, *[1] * len(self.batch_shape))
+        return values.expand(2, *self.batch_shape) if expand else values
 
     def entropy(self) -> Tensor:
         probs = self.probs

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from scool_ppl import BlockBernoulli, OneHot
+from tests.helpers.small import close, normal, uniform
 
 
 def simplex(*shape: int, seed: int = 0) -> Tensor:
@@ -99,3 +100,26 @@ def test_block_bernoulli_draws_and_expands() -> None:
 def test_block_bernoulli_refuses_memberships_of_other_blocks() -> None:
     with pytest.raises(ValueError, match="2 and 2 blocks"):
         BlockBernoulli(torch.ones(1, 2), torch.ones(1, 2), torch.ones(3, 3) / 2)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        OneHot(logits=normal(4, 3)),
+        OneHot(probs=uniform(3)),
+        BlockBernoulli(normal(4, 1, 2).softmax(-1), normal(1, 5, 2).softmax(-1), uniform(2, 2)),
+    ],
+    ids=["logits", "probabilities", "edges"],
+)
+@pytest.mark.parametrize("expand", [True, False])
+def test_the_support_is_enumerated_as_pyro_asks(fn: dist.TorchDistribution, expand: bool) -> None:
+    values = fn.enumerate_support(expand=expand)
+    size = fn.event_shape[0] if fn.event_shape else 2
+    batch = fn.batch_shape if expand else [1] * len(fn.batch_shape)
+    assert values.shape == (size, *batch, *fn.event_shape)
+    assert fn.has_enumerate_support
+    assert fn.log_prob(values).shape == (size, *fn.batch_shape)
+    flat = values.expand(size, *fn.batch_shape, *fn.event_shape).flatten(1)
+    assert len({tuple(row.tolist()) for row in flat}) == size
+    if isinstance(fn, OneHot):
+        close(fn.log_probs.movedim(-1, 0), fn.log_prob(values))

@@ -16,7 +16,14 @@ from torch import Tensor
 from scool_ppl.base.arguments import check_kind, whole
 from scool_ppl.errors import InputError
 from scool_ppl.infer.bound import MomentELBO
-from scool_ppl.infer.estep.base import Posterior, Values, looked_at, optimizer_settings, set_closed_form, starting_points
+from scool_ppl.infer.estep.base import (
+    Posterior,
+    Values,
+    looked_at,
+    optimizer_settings,
+    set_closed_form,
+    starting_points,
+)
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import latent_sites, log_joint, moment, site_value
 from scool_ppl.infer.priors.base import GraphPrior, Joint

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import pyro
 import torch
 from pyro import poutine
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.runtime import get_plates
 from torch import Tensor
 
 from scool_ppl.base.arguments import check_whole
@@ -51,6 +53,7 @@ class GraphPrior(Program):
         self._peers: Peers | None = None
         self._present = torch.ones(num_clients, dtype=torch.bool)
         self._plates: dict[str, Any] = {}
+        self._summed = _Enumerated()
 
     def model(self, evidence: Evidence) -> Tensor:
         """Sample "Y" inside ``with self.edges:`` and return it, (K, M)."""
@@ -92,6 +95,7 @@ class GraphPrior(Program):
             return
         num_clients, num_candidates = evidence.peers.mask.shape
         self._peers, self._present = evidence.peers, evidence.present
+        self._summed = _Enumerated()
         self._plates = {
             "clients": pyro.plate("clients", num_clients, dim=-1),
             "receivers": pyro.plate("receivers", num_clients, dim=-2),
@@ -110,7 +114,7 @@ class GraphPrior(Program):
     @contextmanager
     def _clients(self) -> Iterator[None]:
         plate = self._opened()[1]["clients"]
-        with plate, nullcontext() if bool(self._present.all()) else poutine.mask(mask=self._present):
+        with self._summed, plate, nullcontext() if bool(self._present.all()) else poutine.mask(mask=self._present):
             yield
 
     @property
@@ -125,21 +129,59 @@ class GraphPrior(Program):
             yield
 
     def receiver(self, x: Tensor) -> Tensor:
-        """x (K, ...) as seen by rows: (K, 1, ...)."""
-        return x.unsqueeze(1)
+        """x (K, ...) as seen by rows: (K, 1, ...). Draws of a plate around the program stay in front, here as below."""
+        x, lead = self._in_front(x)
+        return x.unsqueeze(lead + 1)
 
     def sender(self, x: Tensor) -> Tensor:
         """x (K, ...) as seen by columns: (1, K, ...), or (K, M, ...) for a table of peers."""
-        return self._opened()[0].gather(x)
+        peers, (x, lead) = self._opened()[0], self._in_front(x)
+        if lead == 0:
+            return peers.gather(x)
+        return x.unsqueeze(lead) if peers.senders is None else x[(*[slice(None)] * lead, peers.senders)]
 
     def row_logits(self, logits: Tensor) -> Tensor:
         """Logits (K, M) with those of masked candidates so low that their probability is 0."""
-        return torch.where(self._opened()[0].mask, logits, torch.full_like(logits, NEVER))
+        logits = torch.where(self._opened()[0].mask, logits, torch.full_like(logits, NEVER))
+        return logits.unsqueeze(-3) if logits.dim() > 2 and self._depth() > 2 else logits
+
+    def _in_front(self, x: Tensor) -> tuple[Tensor, int]:
+        """x (K, ...) and 0, or x (S, K, ...) and 1 of S draws at once: what the clients' plate has as (S, 1, K, ...)."""
+        self._summed.check(x, self.num_clients)
+        depth = self._depth()
+        if depth > 2 and tuple(x.shape[depth - 2 : depth]) == (1, self.num_clients):
+            return x.squeeze(depth - 2), depth - 2
+        return x, int(depth == 2 and x.dim() > 1 and x.shape[1] == self.num_clients)
+
+    def _depth(self) -> int:
+        """How many dimensions there are up to the outermost plate around the program; 0 without one."""
+        around = (frame.dim for frame in get_plates() if frame.name not in self._plates)
+        return max((-dim for dim in around if dim is not None), default=0)
 
     def _opened(self) -> tuple[Peers, dict[str, Any]]:
         if self._peers is None:
             raise InputError("the prior's plates are open only while it runs; call prior(evidence), not prior.model")
         return self._peers, self._plates
+
+
+class _Enumerated(Messenger):
+    """Notes the sites of the clients that Pyro enumerates, which no edge can be given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if "_enumerate_dim" in msg["infer"]:
+            self.names.append(msg["name"])
+
+    def check(self, x: Tensor, num_clients: int) -> None:
+        """Refuses what a value of clients is computed from while all its values are tried at once: (G, 1, 1, ...)."""
+        if self.names and (x.shape[0] != num_clients or (x.dim() > 2 and x.shape[1] == 1)):
+            raise InputError(
+                f"site '{self.names[-1]}' of the clients is enumerated and used by edges, which join two clients: Pyro "
+                "cannot sum over both, they share a dimension; use MomentELBO with AutoMeanField, or NaturalGradient"
+            )
 
 
 @dataclass(frozen=True)
@@ -163,9 +205,14 @@ class Joint:
         """The factor log P(D | Y), once the plates are open."""
         if callable(self.log_lik):
             pyro.factor("evidence", self.log_lik(graph))
+            return
+        odds = torch.where(evidence.peers.mask, self.log_lik.double(), 0.0)
+        if self.prior.kind == "rows" and graph.dim() > 2:  # many rows of each client at once, (S, 1, K, M)
+            with self.prior.clients:
+                pyro.factor("evidence", (odds * graph).sum(-1))
         else:
             with self.prior.edges:
-                pyro.factor("evidence", torch.where(evidence.peers.mask, self.log_lik.double(), 0.0) * graph)
+                pyro.factor("evidence", odds * graph)
 
     @property
     def table(self) -> Tensor | None:
