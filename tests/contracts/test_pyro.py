@@ -56,7 +56,7 @@ class Activity(GraphPrior):
         slope = pyro.sample("slope", dist.Normal(torch.zeros_like(self.b), 1.0))
         scale = pyro.sample("scale", dist.Gamma(self.rate, 2.0))
         with self.clients:
-            x = pyro.sample("x", dist.Normal(slope * torch.linspace(-1, 1, self.num_clients), scale))
+            x = pyro.sample("x", dist.Normal(slope * torch.linspace(-1, 1, self.num_clients).to(self.b), scale))
         with self.edges:
             return pyro.sample("Y", dist.Bernoulli(logits=self.b + self.receiver(x) + self.sender(x)))
 
@@ -258,3 +258,16 @@ def test_our_guide_beside_pyros_bounds() -> None:
     svi = SVI(joint, guide, pyro.optim.Adam({"lr": 0.1}), Trace_ELBO())
     assert all(torch.isfinite(torch.tensor(svi.step(evidence))) for _ in range(3))
     assert not pyro.get_param_store().keys()
+
+
+@pytest.mark.parametrize("make", [places, Activity], ids=["places", "hierarchy"])
+def test_particles_at_once_have_the_bound_of_particles_one_by_one(make: Any) -> None:
+    """The graph by enumeration, the rest at a point, so that all particles are the same."""
+    log_lik, prior = random_log_lik(K), make(K)
+    joint, evidence = Joint(prior.double(), log_lik), evidence_of(log_lik)
+    guide = AutoDelta(poutine.block(joint, hide=["Y"]))
+    bounds = []
+    for together in (True, False):
+        elbo = TraceEnum_ELBO(max_plate_nesting=2, num_particles=3, vectorize_particles=together)
+        bounds.append(-elbo.loss(config_enumerate(joint), guide, evidence))
+    assert bounds[0] == pytest.approx(bounds[1], abs=1e-9)
