@@ -198,7 +198,9 @@ def _at(values: tuple[float, ...], place: int) -> float:
 
 def _of(column: Column, place: int) -> Column:
     """A column with one of its values for each client."""
-    own = {name: values[place : place + 1] for name, values in _by_client(column).items() if len(values) > 1}
+    own: dict[str, Any] = {
+        name: values[place : place + 1] for name, values in _by_client(column).items() if len(values) > 1
+    }
     return replace(column, **own)
 
 

@@ -39,7 +39,7 @@ def refer_to_themselves() -> None:
         if isinstance(handler, TraceMessenger):
             for site in handler.trace.nodes.values():
                 if site["type"] == "param" and isinstance(site["value"], Parameter):
-                    site["value"].unconstrained = weakref.ref(site["value"])
+                    setattr(site["value"], "unconstrained", weakref.ref(site["value"]))  # noqa: B010
 
 
 class Program(LocalModule):

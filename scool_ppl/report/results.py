@@ -12,7 +12,7 @@ from scool_ppl.reproduce.catalogue import experiment_names, load_experiment
 from scool_ppl.reproduce.experiment import SCALES
 from scool_ppl.reproduce.render import main_table, overview
 from scool_ppl.reproduce.results import Results
-from scool_ppl.reproduce.store import Store
+from scool_ppl.runs.store import Store
 
 
 def results_page(path: Path) -> str:

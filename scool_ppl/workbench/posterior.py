@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,6 @@ from scool_ppl.base.arguments import check_whole
 from scool_ppl.base.codec import Row
 from scool_ppl.base.files import replacing, write_npz
 from scool_ppl.base.randomness import generator
-from scool_ppl.data.specs import load_federation
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError
@@ -27,9 +25,8 @@ from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.look.evidence import Evidence
 from scool_ppl.runs.folder import Run
-from scool_ppl.workbench.resume import Request
+from scool_ppl.workbench.resume import open_run
 from scool_ppl.workbench.tables import csv_table
-from scool_ppl.workbench.workbench import Workbench
 
 MOST = 2**31
 """Pairs in all draws together."""
@@ -218,9 +215,5 @@ def posterior_of(
     download: bool = False,
 ) -> GraphPosterior:
     """The posterior that the last round of a run of `scool fit` has left."""
-    run = Run.open(path)
-    request = Request.read(run, device="cpu")
-    settings = replace(request.settings, device="cpu")
-    federation = load_federation(request.federation, seed=settings.seed, data_root=data_root, download=download)
-    em = Workbench(federation, settings, progress=False).em(request.model, **request.hyperparameters)
-    return sample_posterior(em, em.resume(run), draws, seed)
+    em, _, state = open_run(path, device="cpu", data_root=data_root, download=download)
+    return sample_posterior(em, state, draws, seed)

@@ -37,10 +37,12 @@ class Request:
     log: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, run: Run) -> Request:
-        """Of a run that `scool fit` began."""
+    def read(cls, run: Run, device: str | None = None) -> Request:
+        """Of a run that `scool fit` began; `device` in place of the one that it was trained on."""
         known = {one.name for one in fields(cls)}
         asked = {name: value for name, value in run.settings.items() if name in known}
+        if device is not None and isinstance(asked.get("settings"), dict):
+            asked["settings"] = {**asked["settings"], "device": device}
         try:
             request: Request = decode(cls, asked, {}, "the request")
         except InputError as error:
@@ -71,13 +73,19 @@ class Opened(NamedTuple):
     state: EMState
 
 
-def open_run(path: str | os.PathLike[str], *, data_root: str | Path | None = None, download: bool = False) -> Opened:
+def open_run(
+    path: str | os.PathLike[str],
+    *,
+    device: str | None = None,
+    data_root: str | Path | None = None,
+    download: bool = False,
+) -> Opened:
     """A run of `scool fit` as its folder describes it: model, federation, networks, optimiser; the data must be there.
 
-    em.fit(rounds, run=path, resume=True) goes on with it.
+    em.fit(rounds, run=path, resume=True) goes on with it. device: another one than that of the training.
     """
     run = Run.open(path)
-    request = Request.read(run)
+    request = Request.read(run, device)
     request.check_files(run)
     bench = request.workbench(data_root, download)
     em = bench.em(request.model, **request.hyperparameters)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scool_ppl.reproduce.store import Store
 
 from scool_ppl.errors import InputError
 from scool_ppl.report.results import results_in_words, results_page
 from scool_ppl.reproduce.catalogue import experiments_folder
 from scool_ppl.reproduce.experiment import Method
+from scool_ppl.runs.store import Store
 from tests.helpers.experiments import EXTRAS, filled, record, tiny
 
 RESULTS = experiments_folder() / "results"

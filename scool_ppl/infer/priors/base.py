@@ -138,7 +138,10 @@ class GraphPrior(Program):
         peers, (x, lead) = self._opened()[0], self._in_front(x)
         if lead == 0:
             return peers.gather(x)
-        return x.unsqueeze(lead) if peers.senders is None else x[(*[slice(None)] * lead, peers.senders)]
+        if peers.senders is None:
+            return x.unsqueeze(lead)
+        own: tuple[Any, ...] = (*[slice(None)] * lead, peers.senders)
+        return x[own]
 
     def row_logits(self, logits: Tensor) -> Tensor:
         """Logits (K, M) with those of masked candidates so low that their probability is 0."""
