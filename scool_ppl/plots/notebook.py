@@ -14,7 +14,7 @@ from scool_ppl.base.statistics import mean_of_worst, over_clients
 from scool_ppl.data.federation import Federation
 from scool_ppl.em.state import Deployment, Fit
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.plots.graph import draw_graph
+from scool_ppl.plots.graph.drawing import draw_graph
 from scool_ppl.plots.style import png_of
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Evaluation

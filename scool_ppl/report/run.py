@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scool_ppl.base.codec import Row
 from scool_ppl.errors import InputError
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.plots.layout import layout
+from scool_ppl.plots.graph.layout import layout
 from scool_ppl.plots.matrix import weights_order
 from scool_ppl.plots.style import PALETTE, Array, short_names
 from scool_ppl.report.clients import Clients, read_clients

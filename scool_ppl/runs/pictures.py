@@ -18,7 +18,7 @@ def draw(run: Run, threshold: float | None = None) -> list[Path]:
     The edges of graph.png are those that are believed, or above the threshold: 0 is all.
     """
     from scool_ppl.plots.deployment import draw_deployment
-    from scool_ppl.plots.graph import draw_graph
+    from scool_ppl.plots.graph.drawing import draw_graph
     from scool_ppl.plots.history import draw_history
     from scool_ppl.plots.matrix import draw_weights_over_rounds
     from scool_ppl.plots.style import save_figure

@@ -155,7 +155,7 @@ def scalars(row: Mapping[str, Any], above: str = "") -> Scalars:
 
 
 def _png(em: EM, state: EMState) -> bytes:
-    from scool_ppl.plots.graph import draw_graph
+    from scool_ppl.plots.graph.drawing import draw_graph
 
     file = io.BytesIO()
     picture: Any = draw_graph(em.graph(state))

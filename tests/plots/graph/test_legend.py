@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scool_ppl.plots.legend import Entry, draw_legend, legend_height
+from scool_ppl.plots.graph.legend import Entry, draw_legend, legend_height
 from scool_ppl.plots.style import new_figure
 from tests.helpers.pictures import apart, arranged, on_page
 

@@ -8,7 +8,7 @@ import torch
 
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.plots.layout import layout
+from scool_ppl.plots.graph.layout import layout
 from tests.helpers.pictures import GROUPS, grouped
 
 UNEQUAL = (0,) * 30 + (1,) * 3 + (2,) * 2

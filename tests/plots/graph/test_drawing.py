@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.plots.graph import draw_graph
-from scool_ppl.plots.layout import layout
+from scool_ppl.plots.graph.drawing import draw_graph
+from scool_ppl.plots.graph.layout import layout
 from scool_ppl.plots.style import PALETTE, SHAPES
 from tests.helpers.pictures import GROUPS, apart, arranged, extents, grouped, nodes_of, on_page
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from scool_ppl.plots.layout import spacing
+from scool_ppl.plots.graph.layout import spacing
 from scool_ppl.plots.style import LETTER, Array, ink, wrapped
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from scool_ppl.errors import InputError
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.plots.labels import INSIDE, draw_labels
-from scool_ppl.plots.layout import layout, spacing
-from scool_ppl.plots.legend import Entry, draw_legend, legend_height
+from scool_ppl.plots.graph.labels import INSIDE, draw_labels
+from scool_ppl.plots.graph.layout import layout, spacing
+from scool_ppl.plots.graph.legend import Entry, draw_legend, legend_height
 from scool_ppl.plots.style import SHAPES, Array, colours, new_figure, short_names
 
 if TYPE_CHECKING:

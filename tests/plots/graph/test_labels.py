@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.transforms import Bbox
 
-from scool_ppl.plots.graph import draw_graph
-from scool_ppl.plots.labels import draw_labels
+from scool_ppl.plots.graph.drawing import draw_graph
+from scool_ppl.plots.graph.labels import draw_labels
 from scool_ppl.plots.style import new_figure
 from tests.helpers.pictures import apart, arranged, extents, grouped, on_page
 
