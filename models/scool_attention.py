@@ -5,8 +5,11 @@
     theta_i <- theta_i + sum_j wbar_ij (what local training did to theta_j),  wbar = (E_q[Y] + I), rows normalised
 
 Cases 1.2 and 2.2. w_i = softmax_j(log_lik_ij + log p_ij), the paper's (29) without its misprint; E, a two-layer encoder
-(10, 5) per layer of the networks shared by its filters, follows the gradient of sum_ij w_ij log p_ij by one step of
-Adam (anew in every round), rate 0.1, decay 0.01, as printed (31). The authors' code uses the mean loss as it is
+(10, 5) per layer of the networks shared by its filters, follows the gradient of sum_ij w_ij log p_ij, (31), by a step of
+Adam (anew in every round), rate 0.1, decay 0.01, halved until the bound does not fall: as it is it would fall in 19 of 20
+rounds (validation accuracy .810 on the default federation; halved .817, within a standard deviation). The term
+- sum_ij w_ij grad log p_ij of (30) is left out: one such step a round changes nothing (.815), one at each local step
+diverges. The authors' code uses the mean loss as it is
 (n_eff=1, reference=none, symmetric=false) and drops 90 % of the peers after 10 rounds (keep=...); rows are a softmax,
 so the reference cancels unless it differs by j.
 """

@@ -38,7 +38,7 @@ def build(
     """`blocks`: at most this many; too many are harmless. `alpha`: concentration of memberships at the start.
     `learn_alpha`: is alpha learned? `clamp`: B stays in [clamp, 1 - clamp]. `spectral`: start from spectral clusters
     (the authors' code: false). `restarts`: random starts beside them. `n_eff`: images' worth of loss that count (their
-    code: 1). `temperature`: divides the evidence. `temper_prior`: and the log-odds of B, too (their code: true)?
+    code: 1). `temperature`: divides the evidence. `temper_prior`: and log P(Y | z), too (their code: the logits of w only)?
     `reference`: the loss that cooperating has to beat (their code: none, with which the graph stays empty).
     `symmetric`: average L_ij with L_ji? `keep`: peers that a client looks at after `after` rounds, all if none (their
     code: a tenth). `after`: rounds in which it looks at all. `near`: peers from the first round on, all if none.

@@ -30,7 +30,7 @@ class Distance(NamedTuple):
 
 Need = str | Distance
 NEEDS = (
-    *("loss", "loss_received", "label_entropy", "updates", "validation_before", "validation_received"),
+    *("loss", "loss_received", "own_loss", "label_entropy", "updates", "validation_before", "validation_received"),
     *("alignment", "mixed_validation", "image_loss", "unmixed_image_loss", "own_image_loss"),
 )
 """What priors and likelihoods may declare by name, besides a Distance; each is described at the property of `Evidence`."""
@@ -109,6 +109,11 @@ class Evidence:
     def loss_received(self) -> Tensor:
         """L_ji: mean loss of the sender's trained model j on the data of the receiver i, (K, M)."""
         return self.shown("loss_received")
+
+    @property
+    def own_loss(self) -> Tensor:
+        """L_i: mean loss of each client's trained network on its own training data, (K,), 0 of the absent."""
+        return self.shown("own_loss")
 
     @property
     def label_entropy(self) -> Tensor:
@@ -245,6 +250,8 @@ class RoundEvidence(Evidence):
             questions["loss_received"] = PairLoss(self.trained, fresh, "sender")
         if "label_entropy" in needs:
             questions["label_entropy"] = LabelEntropy(self.present)
+        if "own_loss" in needs:
+            questions["own_loss"] = OwnLoss(self.trained, "train", self.present)
         if "validation_before" in needs:
             questions["validation_before"] = OwnLoss(self.before, "validation", self.present)
         if "validation_received" in needs:
@@ -334,7 +341,7 @@ class BlankEvidence(Evidence):
         pairs, each = torch.zeros(peers.mask.shape), torch.zeros(self.num_clients)
         self._shown.update({"chance": torch.zeros(()), "loss": pairs, "loss_received": pairs})
         for need in check_needs(needs):
-            self._shown[need] = each if need in ("label_entropy", "validation_before") else pairs
+            self._shown[need] = each if need in ("own_loss", "label_entropy", "validation_before") else pairs
         self._shown["image_loss"] = self._shown["unmixed_image_loss"] = pairs[..., None, None]
         self._shown["own_image_loss"] = each[:, None, None]
         self._shown["updates"] = {name: torch.zeros_like(value) for name, value in start.params.items()}

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from scool_ppl.graph.candidates import Peers
+from scool_ppl.train.contract import Coupling, Shares
 from scool_ppl.train.contract import Pull as Proximal
-from scool_ppl.train.contract import Shares
 from scool_ppl.train.questions import Params
 from scool_ppl.train.round_start import Memory, RoundStart
 
@@ -20,7 +20,7 @@ class Terms(NamedTuple):
     memory: what the rule wants to read next round in `start.memory`.
     """
 
-    pull: Proximal | None = None
+    pull: Proximal | Coupling | None = None
     shares: Shares | None = None
     memory: Memory = {}
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scool_ppl.base.arguments import positive
+from scool_ppl.base.arguments import positive, whole
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.mix.base import Mixing, Terms
-from scool_ppl.train.contract import Pull as Proximal
-from scool_ppl.train.contract import Shares
+from scool_ppl.train.contract import Coupling, Shares
 from scool_ppl.train.round_start import RoundStart
 
 
@@ -20,25 +19,24 @@ from scool_ppl.train.round_start import RoundStart
 class Pull(Mixing):
     """Adds strength * sum_j w_ij (theta_i - theta_j) to the gradient at every local step (case 2.1: CoBo, D-PSGD, Dada).
 
-    theta_j is the sender's network at the beginning of the round. The gradient of (strength / 2) sum_j w_ij
-    |theta_i - theta_j|^2 for a symmetric w. With `local_steps=1` this is the papers' update, one step a round.
+    theta_j is the sender's network at the same step, see `train.Coupling`: what the papers do once a round is done at each
+    of its steps, with the round's w. The gradient of (strength / 2) sum_j w_ij |theta_i - theta_j|^2 for a symmetric w. It
+    begins with round `since`, counted from 0: where the first graph is found by a look, there is none to follow before.
     """
 
     strength: float = 1.0
+    since: int = 0
 
     def __post_init__(self) -> None:
-        if not positive(self.strength):
-            raise InputError(f"Pull has strength={self.strength}, expected a positive number")
+        if not positive(self.strength) or not whole(self.since, least=0):
+            raise InputError(
+                f"Pull(strength={self.strength}, since={self.since}): expected a positive number and a round of at least 0"
+            )
 
     def during(self, start: RoundStart) -> Terms:
-        if start.weights is None or start.peers is None:
+        if start.weights is None or start.peers is None or start.round < self.since:
             return Terms()
-        weights = torch.where(start.peers.mask, start.weights, torch.zeros_like(start.weights))
-        total = weights.sum(1)
-        share = weights / total.clamp(min=1e-30)[:, None]
-        centre = {name: start.peers.combine(share, value) for name, value in start.params.items()}
-        first = next(iter(centre.values()))
-        return Terms(pull=Proximal(centre, (self.strength * total).to(first)))
+        return Terms(pull=Coupling(self.strength * start.weights, start.peers))
 
 
 @dataclass(frozen=True)

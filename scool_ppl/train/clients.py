@@ -18,10 +18,11 @@ from scool_ppl.data.reading import SPLITS
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Batches, Probe, drawn, labelled, padded, shared, shuffled
-from scool_ppl.train.contract import BEHAVIOUR, Evaluation, Facts, Plan, Trained
+from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
 from scool_ppl.train.examine import examine
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer
+from scool_ppl.train.executors.lockstep import in_lock_step
 from scool_ppl.train.forward import Forward
 from scool_ppl.train.gradients import midpoint_alignment
 from scool_ppl.train.networks import network_of
@@ -174,7 +175,11 @@ class Clients:
         self._executors.choose(batches, partial(self._trial, params))
         batches = self._placed(batches)
         seeds = [key(plan.seed, "dropout", plan.round, name) for name in self.names]
-        params, state, losses = self._executors.running.train(params, state, self.inputs, batches, plan.pull, seeds)
+        executor = self._executors.running
+        if isinstance(plan.pull, Coupling):
+            params, state, losses = in_lock_step(executor, params, state, self.inputs, batches, plan.pull, seeds)
+        else:
+            params, state, losses = executor.train(params, state, self.inputs, batches, plan.pull, seeds)
         return Trained(params, state, self._last_epoch(losses, batches).cpu(), batches.active.any(1).cpu())
 
     def _placed(self, batches: Batches) -> Batches:

@@ -6,11 +6,13 @@ import copy
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from scool_ppl.base.describe import shown_html
 from scool_ppl.base.statistics import over_clients
 from scool_ppl.data.federation import Federation
+from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.questions import Ensemble, Mixture, Params, Question
 
 Facts = dict[str, list[str]]
@@ -26,6 +28,29 @@ class Pull(NamedTuple):
 
     centre: Params
     strength: Tensor
+
+
+class Coupling(NamedTuple):
+    """A pull between clients: adds sum_j weights_ij (theta_i - theta_j) to client i's gradient at every step, theta_j being
+    where the sender is at that step; weights (K, M) of the candidates `peers`.
+
+    Clients in this process take their steps together. Clients who cannot see one another's networks within a round, as
+    those who live elsewhere or are hostile, hold all theta_j where the round began, `held(theta^t)`. With one step a
+    round that is the same; with many it pulls back to the beginning, the more the stronger the pull.
+    """
+
+    weights: Tensor
+    peers: Peers
+
+    def held(self, params: Params) -> Pull:
+        """The pull towards these networks; one that is not finite pulls nobody."""
+        finite = torch.stack([value.flatten(1).isfinite().all(1).cpu() for value in params.values()]).all(0)
+        peers = self.peers.among(finite)
+        weights = torch.where(peers.mask, self.weights, torch.zeros_like(self.weights))
+        total = weights.sum(1)
+        share = weights / total.clamp(min=1e-30)[:, None]
+        centre = {name: peers.combine(share, value) for name, value in params.items()}
+        return Pull(centre, total.to(next(iter(centre.values()))))
 
 
 class Shares(NamedTuple):
@@ -52,7 +77,7 @@ class Plan(NamedTuple):
     seed: int = 0
     round: int = 0
     absent: tuple[int, ...] = ()
-    pull: Pull | None = None
+    pull: Pull | Coupling | None = None
     shares: Shares | None = None
 
 

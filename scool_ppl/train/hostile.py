@@ -12,7 +12,7 @@ from torch import Tensor
 from scool_ppl.base.randomness import generator
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError, unknown
-from scool_ppl.train.contract import BEHAVIOUR, AnyClients, Facts, Plan, Trained, Wrapper
+from scool_ppl.train.contract import BEHAVIOUR, AnyClients, Coupling, Facts, Plan, Trained, Wrapper
 from scool_ppl.train.questions import Params
 
 Attack = Literal["sign-flip", "scaled", "random", "collude", "label-flip"]
@@ -85,7 +85,9 @@ class HostileClients(Wrapper):
         return {**inside, BEHAVIOUR: [*inside.get(BEHAVIOUR, []), attack]}
 
     def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
-        """Local training of all, after which the hostile who have moved send something else."""
+        """Local training of all, after which the hostile who have moved send something else; till then nobody sees theirs."""
+        if self.attack != "label-flip" and isinstance(plan.pull, Coupling):
+            plan = plan._replace(pull=plan.pull.held(params))
         trained = super().train(params, optimizer_state, plan)
         hostile = (~self.honest & trained.moved).nonzero().flatten()
         if self.attack == "label-flip" or len(hostile) == 0:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scool_ppl.base.randomness import generator
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.contract import AnyClients, Plan, Pull, Shares, Trained
+from scool_ppl.train.contract import AnyClients, Coupling, Plan, Pull, Shares, Trained
 from scool_ppl.train.faults import check_training
 from scool_ppl.train.questions import Params
 
@@ -78,7 +78,7 @@ class RoundStart(NamedTuple):
         params: Params,
         optimizer: Params | None = None,
         *,
-        pull: Pull | None = None,
+        pull: Pull | Coupling | None = None,
         shares: Shares | None = None,
     ) -> Trained:
         """Local training, in which the absent do not move; a client whose training broke is a ClientError."""

@@ -173,18 +173,29 @@ def test_cobo_moves_the_graph_along_the_alignment_within_the_box() -> None:
 
 
 def test_cobo_pulls_as_printed() -> None:
+    """(3) at every step of a round, every theta_k where it is at that step; no pull before the first look."""
     whose = clients(K)
-    rounds = stepped("cobo", whose, 2, rho=0.3)
-    weights = 1 - torch.eye(K, dtype=torch.float64)  # the paper's w before the first look
-    for (before, info), (after, _) in itertools.pairwise(rounds):
+    em, state = driver(built("cobo", whose, rho=0.3, gamma=0.05), whose, Schedule(local_steps=3))
+    weights = torch.zeros(K, K, dtype=torch.float64)
+    for _ in range(3):
+        networks = [one(state.params, i) for i in range(K)]
+        for _ in range(3):
+            networks = [sgd(networks[i], pulled(networks, i, weights, 0.3, whose)) for i in range(K)]
+        state, info = em.step(state)
         for i in range(K):
-            slope = gradient(one(before.params, i), whose, i)
-            for j in range(K):
-                for name in slope:
-                    slope[name] += 0.3 * weights[i, j] * (before.params[name][i] - before.params[name][j])
-            close_networks(after.params, i, sgd(one(before.params, i), slope))
-            close_networks(info.trained, i, one(after.params, i))
-        weights = after.moments["Y"]
+            close_networks(state.params, i, networks[i])
+            close_networks(info.trained, i, networks[i])
+        weights = state.moments["Y"]
+        assert bool(((weights > 0) & (weights < 1)).any())
+
+
+def pulled(networks: list[dict[str, Tensor]], i: int, weights: Tensor, rho: float, whose: Clients) -> dict[str, Tensor]:
+    """grad f_i(x_i) + rho sum_k w_ik (x_i - x_k)."""
+    slope = gradient(networks[i], whose, i)
+    for k in range(len(networks)):
+        for name in slope:
+            slope[name] += rho * weights[i, k] * (networks[i][name] - networks[k][name])
+    return slope
 
 
 def test_cobos_pairs_that_are_not_looked_at_keep_their_weight() -> None:
@@ -278,7 +289,8 @@ def test_l2c_moves_alpha_down_the_validation_loss_of_the_mixed_networks() -> Non
         (slope,) = torch.autograd.grad(value, alpha)
         assert float(slope.abs().max()) > 1e-4
         close(state.prior["alpha"], alpha - 5.0 * slope)
-        graph = state.prior["alpha"].softmax(1)
+        # Lines 13 to 18 of Algorithm 1: the round mixes by the alpha that it began with, then alpha moves.
+        graph = alpha.softmax(1).detach()
         close(state.moments["Y"], graph)
         for i in range(K):
             update = {n: torch.einsum("j,j...->...", graph[i], info.trained[n] - before[n]) for n in before}
@@ -295,7 +307,8 @@ def test_l2cs_adam_is_that_of_the_paper() -> None:
         mixed_validation(before.params, info.trained, alpha.softmax(1), whose).backward()
         adam.step()
     close(after.prior["alpha"], alpha, 1e-8)
-    close(after.moments["Y"], alpha.softmax(1), 1e-8)
+    close(before.prior["alpha"], torch.zeros(K, K))
+    close(after.moments["Y"], torch.full((K, K), 1 / K))
 
 
 def test_l2c_drops_the_weakest_peers_but_never_the_client_itself() -> None:
@@ -370,7 +383,9 @@ def test_meta_l2cs_encoder_follows_the_validation_loss() -> None:
     leaves = {name.removeprefix("encoder."): value.clone().requires_grad_() for name, value in state.prior.items()}
     updates = {name: value - state.initial[name] for name, value in info.trained.items()}
     codes = torch.stack([encoded(leaves, one(updates, i), SCALE) for i in range(3)])
-    value = mixed_validation(state.params, info.trained, (codes @ codes.T).softmax(1), whose)
+    graph = (codes @ codes.T).softmax(1)
+    close(after.moments["Y"], graph)  # of the encoder as it was: the round mixes by it
+    value = mixed_validation(state.params, info.trained, graph, whose) / 3  # (6)
     slopes = torch.autograd.grad(value, list(leaves.values()))
     assert max(float(slope.abs().max()) for slope in slopes) > 1e-4
     for (name, leaf), slope in zip(leaves.items(), slopes, strict=True):
@@ -416,6 +431,23 @@ def test_dpsgd_links_whom_it_says() -> None:
     assert linked("complete") == {(i, j) for i in range(6) for j in range(i + 1, 6)}
     assert linked("bipartite") == {(i, j) for i in range(6) for j in range(i + 1, 6) if (i + j) % 2}
     assert linked("group-ring", 2) == {(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5), (0, 3)}
+
+
+def test_dpsgd_gossips_at_every_step_of_a_round() -> None:
+    """(16) at each of three steps: with neighbours held for the round it would pull back to its beginning."""
+    whose = clients(5)
+    em, state = driver(built("dpsgd", whose, mix="before", learning_rate=RATE), whose, Schedule(local_steps=3))
+    networks = [one(state.params, i) for i in range(5)]
+    state, _ = em.step(state)
+    graph = state.moments["Y"]
+    for _ in range(3):
+        slopes = [gradient(network, whose, i) for i, network in enumerate(networks)]
+        mixed = [
+            {name: sum(graph[i, j] * networks[j][name] for j in range(5)) for name in networks[i]} for i in range(5)
+        ]
+        networks = [sgd(mixed[i], slopes[i]) for i in range(5)]
+    for i in range(5):
+        close_networks(state.params, i, networks[i])
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -565,30 +597,56 @@ def test_ditto_pulls_towards_a_federated_average(steps: int) -> None:
 # Dada.
 
 
-def test_dadas_graph_is_projected_ascent_of_its_smoothness_prior() -> None:
+def dadas_objective(
+    graph: Tensor, params: Any, whose: Clients, confidence: Tensor, mu1: float, mu2: float, sparsity: float
+) -> Tensor:
+    """J(theta, w) over unordered pairs, of an undirected w given by its upper triangle."""
+    total = torch.zeros((), dtype=torch.float64)
+    for k in range(K):
+        degree = sum(graph[min(k, j), max(k, j)] for j in range(K) if j != k)
+        total = total + degree * confidence[k] * loss(one(params, k), whose, k) - mu2 * (degree + 0.01).log()
+        for j in range(k):
+            total = total + mu1 / 2 * graph[j, k] * distance(one(params, j), one(params, k)) ** 2
+            total = total + mu2 * sparsity * graph[j, k] ** 2
+    return total
+
+
+def test_dada_lowers_its_published_objective() -> None:
     whose = clients(K)
-    degree, sparsity, kappa, rho = 0.8, 0.3, 3.0, 0.4
-    choices = {"degree": degree, "sparsity": sparsity, "kappa": kappa, "rho": rho, "step": 0.05, "steps": 20}
-    rounds = stepped("dada", whose, 2, **choices)
-    graph = torch.full((K, K), 0.5, dtype=torch.float64).fill_diagonal_(0)
-    for (before, info), (after, _) in itertools.pairwise(rounds):
-        for i in range(K):
-            slope = gradient(one(before.params, i), whose, i)
-            for j in range(K):
-                for name in slope:
-                    slope[name] += rho * graph[i, j] * (before.params[name][i] - before.params[name][j])
-            close_networks(after.params, i, sgd(one(before.params, i), slope))
-        squared = torch.zeros(K, K, dtype=torch.float64)
-        for i, j in off_diagonal(K):
-            squared[i, j] = distance(one(info.trained, i), one(info.trained, j)) ** 2
-        mean = squared.sum() / (K * (K - 1))
-        for _ in range(20):
-            following = torch.zeros_like(graph)
-            for i, j in off_diagonal(K):
-                smooth = degree / (graph[i].sum() + 1e-6) - sparsity * graph[i, j]
-                following[i, j] = (graph[i, j] + 0.05 * (smooth - kappa / 2 * squared[i, j] / mean)).clamp(0, 1)
-            graph = following
-        close(after.moments["Y"], graph)
+    confidence = torch.tensor([6.0, 7.0, 8.0, 9.0], dtype=torch.float64) / 9
+    values = {"mu1": 0.4, "mu2": 0.7, "sparsity": 1.3}
+    em, state = driver(built("dada", whose, **values), whose, Schedule(local_steps=2))
+    graph = torch.zeros(K, K, dtype=torch.float64)
+    start = torch.full((K, K), 0.5, dtype=torch.float64).triu(1)
+    for number in range(2):
+        networks = [one(state.params, k) for k in range(K)]
+        for _ in range(2):
+            moved = []
+            for k in range(K):
+                own = gradient(networks[k], whose, k)
+                degree = float(graph[k].sum()) if number else 1.0
+                slope = {name: confidence[k] * value for name, value in own.items()}
+                for j in range(K):
+                    for name in slope:
+                        slope[name] += 0.4 / degree * graph[k, j] * (networks[k][name] - networks[j][name])
+                moved.append(sgd(networks[k], slope))
+            networks = moved
+        state, info = em.step(state)
+        for k in range(K):
+            close_networks(state.params, k, networks[k])
+        # The step of theta is one down J by eta / d_k: of the other terms none depends on theta_k.
+        found = state.moments["Y"]
+        close(found, found.T)
+        upper = found.triu(1).clone().requires_grad_()
+        (slope_of_w,) = torch.autograd.grad(dadas_objective(upper, info.trained, whose, confidence, **values), upper)
+        # Steps down a convex J have come to rest: where it still slopes, w is at an end of the box.
+        upper = upper.detach()
+        moved_on = (upper - 0.01 * slope_of_w.triu(1)).clamp(0, 1)
+        assert float((moved_on - upper).abs().max()) < 1e-4
+        before, after = (float(dadas_objective(w, info.trained, whose, confidence, **values)) for w in (start, upper))
+        assert after < before - 1e-3
+        close(torch.tensor(info.elbo), torch.tensor(-after), 1e-4)
+        graph = found
         assert graph[graph > 0].unique().numel() > 3
 
 

@@ -260,18 +260,32 @@ def test_the_pull_is_the_gradient_of_the_coupling() -> None:
     same(after.params, descended(before.params, bound, leaves))
 
 
-def test_the_pull_is_towards_where_the_senders_were_when_the_round_began() -> None:
-    whose, weights = clients(K), graph()
+@pytest.mark.parametrize("executor", ["stacked", "loop"])
+def test_the_pull_is_towards_where_the_senders_are_at_every_step(executor: str) -> None:
+    whose, weights = clients(K, executor=executor), graph()
     before, after, _ = one_round(Pull(0.3), weights, whose, steps=3)
-    for i in range(K):
-        network = one(before.params, i)
-        for _ in range(3):
-            slope = gradient(network, whose, i)
+    networks = [one(before.params, i) for i in range(K)]
+    for _ in range(3):
+        moved = []
+        for i in range(K):
+            slope = gradient(networks[i], whose, i)
             for j in range(K):
                 for name in slope:
-                    slope[name] += 0.3 * weights[i, j] * (network[name] - before.params[name][j])
-            network = {name: value - RATE * slope[name] for name, value in network.items()}
-        close_networks(after.params, i, network)
+                    slope[name] += 0.3 * weights[i, j] * (networks[i][name] - networks[j][name])
+            moved.append({name: value - RATE * slope[name] for name, value in networks[i].items()})
+        networks = moved
+    for i in range(K):
+        close_networks(after.params, i, networks[i])
+
+
+def test_a_pull_may_wait_for_the_first_look() -> None:
+    whose, weights = clients(K), graph()
+    before, after, _ = one_round(Pull(0.3, since=1), weights, whose)
+    same(after.params, whose.train(before.params, {}, Plan(epochs=0, steps=1)).params)
+    em, _ = driver(CooperationModel(Dirac(weights), Ignored(), Pull(0.3, since=1)), whose)
+    again, _ = em.step(after)
+    alone = whose.train(after.params, {}, Plan(epochs=0, steps=1, round=1))
+    assert not torch.allclose(again.params["1.weight"], alone.params["1.weight"])
 
 
 def test_a_client_that_is_not_pulled_trains_alone() -> None:

@@ -34,6 +34,8 @@ from scool_ppl.look.evidence import Evidence
 _COMPARED: set[object] = set()
 """Programs, by class, sites and parameters, whose compiled derivatives were found to be those of autograd."""
 
+_HALVINGS = 8
+
 PATIENCE = 5
 """Steps of the optimiser in a row that raise the bound by less than `tol`, after which `fit` ends."""
 
@@ -53,7 +55,8 @@ class NaturalGradient:
 
     `step` < 1 damps; the sweeps end when no moment moves by more than `tol`; `keep` softens
     the warm start; `restarts` adds random starts, of which the highest bound wins; `optimizer` makes the optimiser for
-    those parameters of the program that have no closed form, which takes `optimizer_steps` steps a round.
+    those parameters of the program that have no closed form, which takes `optimizer_steps` steps a round; what these come
+    to is halved, too, until the bound does not fall.
 
     Called, it is the E-step of a graph: one round, q given to the next. `fit` is for any other `Program`.
     """
@@ -109,8 +112,9 @@ class NaturalGradient:
         try:
             with soft_values():
                 compiled = fit.compiled(starts[0])
-                best = fit.highest(compiled, starts)
+                best, given = fit.highest(compiled, starts)
                 bound, graph = fit.played(best)
+                graph = fit.shown(best, given, graph)
             check_same(best.elbo, bound, compiled.precision)
             return best, graph
         except UnsupportedError as reason:
@@ -122,8 +126,8 @@ class NaturalGradient:
         fit.generator.set_state(random)
         fit.program.load_state_dict(parameters)
         with soft_values():
-            best = fit.highest(fit.interpreted(starts[0]), starts)
-            return best, fit.played(best)[1]
+            best, given = fit.highest(fit.interpreted(starts[0]), starts)
+            return best, fit.shown(best, given, fit.played(best)[1])
 
 
 def discrete_guide(model: AnyProgram, *args: Any) -> AutoMeanField:
@@ -162,6 +166,10 @@ class _Fit:
     def moments(self, start: Values) -> Values:
         return {name: expected(self.guide.kinds[name], value) for name, value in self.natural(start).items()}
 
+    def values(self, moments: Values) -> Values:
+        """The moments as values of the sites: of a Dirichlet it is those of log pi that are kept."""
+        return {name: m.exp() if self.guide.kinds[name] == "dirichlet" else m for name, m in moments.items()}
+
     def compiled(self, start: Values) -> Compiled:
         """Compiled; at the first of its kind in this process all derivatives are compared with Pyro's, too."""
         if isinstance(self.joint, Joint) and self.joint.table is None:
@@ -177,26 +185,39 @@ class _Fit:
     def interpreted(self, start: Values) -> Expectation:
         return Interpreted(self.joint, self.guide.kinds, self.moments(start), self.args)
 
-    def highest(self, expectation: Expectation, starts: list[Values]) -> Posterior:
-        """The result of the start that ends at the highest bound."""
+    def highest(self, expectation: Expectation, starts: list[Values]) -> tuple[Posterior, Values]:
+        """The result of the start that ends at the highest bound, and the parameters that its q was found with."""
         before, ends = self.program.state(), []
         for number, start in enumerate(starts):
             if number:
                 self.program.load_state_dict(before)
                 expectation.refresh(before)
-            posterior = _Ascent(self, expectation, self.natural(start)).run()
-            ends.append((posterior, self.program.state() if len(starts) > 1 else None))
-        best, parameters = max(ends, key=lambda end: end[0].elbo)
+            posterior, given = _Ascent(self, expectation, self.natural(start)).run()
+            ends.append((posterior, given, self.program.state() if len(starts) > 1 else None))
+        best, given, parameters = max(ends, key=lambda end: end[0].elbo)
         if parameters is not None:
             self.program.load_state_dict(parameters)
-        return best
+        return best, given
 
     def played(self, posterior: Posterior) -> tuple[float, Any]:
         """The bound at a posterior and what the program returns there, by a run in Pyro."""
         natural, moments = self.natural(posterior.q), self.moments(posterior.q)
-        values = {name: m.exp() if self.guide.kinds[name] == "dirichlet" else m for name, m in moments.items()}
-        total, trace = log_joint(self.joint, values, *self.args)
+        total, trace = log_joint(self.joint, self.values(moments), *self.args)
         return float(total) + self.entropy(natural, moments), trace.nodes["_RETURN"]["value"]
+
+    def shown(self, posterior: Posterior, given: Values, graph: Any) -> Any:
+        """What the program returns with the parameters that q was found with; `graph` is what it returns with the present.
+
+        The graph of a round is that of its E-step: where Y is a function of parameters, clients mix by it first, and the
+        step on the parameters comes after, as L2C prints it.
+        """
+        after = self.program.state()
+        if "Y" in self.guide.kinds or all(torch.equal(given[name], value) for name, value in after.items()):
+            return graph
+        self.program.load_state_dict(given)
+        _, trace = log_joint(self.program, self.values(self.moments(posterior.q)), *self.args)
+        self.program.load_state_dict(after)
+        return trace.nodes["_RETURN"]["value"]
 
     def entropy(self, natural: Values, moments: Values) -> float:
         """The entropy of all factors, of what is not masked."""
@@ -239,17 +260,22 @@ class _Ascent:
         for name, value in natural.items():
             self.expectation.update(name, expected(self.kinds[name], value))
 
-    def run(self) -> Posterior:
+    def run(self) -> tuple[Posterior, Values]:
+        """The result, and the parameters that q was found with, before they were raised."""
         self.bound = self.bound_here()
         self.interacting = {name for name in self.kinds if self.interacts(name)}
         bounds = [self.bound, *self.sweep()]
         if self.program.accumulates:
             self.raise_closed_form()
             bounds[-1] = self.bound = self.bound_here()
-        bounds += self.raise_with_q() if self.fit.to_the_end else self.raise_by_gradient()
+        if self.fit.to_the_end:
+            bounds += self.raise_with_q()
+        given = self.program.state()
+        if not self.fit.to_the_end:
+            bounds += self.raise_by_gradient()
         q = {self.fit.guide.parameter_name(name): value for name, value in self.natural.items()}
         moments = {name: factor(self.kinds[name], value).mean for name, value in self.natural.items()}
-        return Posterior(q, moments, tuple(bounds))
+        return Posterior(q, moments, tuple(bounds)), given
 
     def bound_here(self) -> float:
         """The bound at these factors: E_q[log p] and the entropy."""
@@ -316,7 +342,7 @@ class _Ascent:
         kind, weight, step = self.kinds[name], self.fit.weights[name], self.settings.step
         here = natural[rows]
         before = entropy(kind, here, moments[rows])
-        for _ in range(8):
+        for _ in range(_HALVINGS):
             there = target if step == 1 else (1 - step) * here + step * target
             moment = expected(kind, there)
             gained = entropy(kind, there, moment) - before
@@ -356,30 +382,42 @@ class _Ascent:
 
         return optimizer, closure
 
+    def advance(self, free: dict[str, Tensor], move: Callable[[], None], rises: Callable[[], bool]) -> bool:
+        """Move these parameters, and go back half of the way until the bound `rises`; all of it if it never does."""
+        here = [parameter.detach().clone() for parameter in free.values()]
+        move()
+        there = [parameter.detach().clone() for parameter in free.values()]
+        for step in (*(0.5**halved for halved in range(_HALVINGS)), 0.0):
+            for parameter, start, end in zip(free.values(), here, there, strict=True):
+                parameter.copy_(torch.lerp(start, end, step) if step else start)
+            self.expectation.refresh(free)
+            if step and rises():
+                return True
+        return False
+
     def raise_by_gradient(self) -> list[float]:
-        """Raise the bound in the free parameters, at this q; undone if it falls."""
+        """Raise the bound in the free parameters, at this q."""
         free = self.free_parameters()
         if not free:
             return [self.bound]
-        before = self.program.state()
         optimizer, closure = self.optimizer(free)
-        for _ in range(self.settings.optimizer_steps):
-            optimizer.step(closure)  # type: ignore[arg-type]
-        optimizer.zero_grad()
-        self.expectation.refresh(free)
-        bound = self.bound_here()
-        if bound >= self.bound - 1e-10 * (1 + abs(self.bound)):
-            self.bound = bound
-        else:
-            self.program.load_state_dict(before)
-            self.expectation.refresh(free)
+
+        def move() -> None:
+            for _ in range(self.settings.optimizer_steps):
+                optimizer.step(closure)  # type: ignore[arg-type]
+            optimizer.zero_grad()
+
+        def rises() -> bool:
+            bound, before = self.bound_here(), self.bound
+            risen = bound >= before - 1e-10 * (1 + abs(before))
+            self.bound = bound if risen else before
+            return risen
+
+        self.advance(free, move, rises)
         return [self.bound]
 
     def raise_with_q(self) -> list[float]:
-        """Raise max_q H in the free parameters; the bound after each step of the optimiser and the sweeps that follow it.
-
-        A step is halved until the bound does not fall.
-        """
+        """Raise max_q H in the free parameters; the bound after each step of the optimiser and the sweeps that follow it."""
         free = self.free_parameters()
         bounds: list[float] = []
         if not free:
@@ -387,20 +425,17 @@ class _Ascent:
         optimizer, closure = self.optimizer(free)
         still = 0
         while len(bounds) < self.settings.optimizer_steps and still < PATIENCE:
-            here = [parameter.detach().clone() for parameter in free.values()]
             natural, before = self.natural, self.bound
-            optimizer.step(closure)  # type: ignore[arg-type]
-            there = [parameter.detach().clone() for parameter in free.values()]
-            for step in (*(0.5**number for number in range(8)), 0.0):
+
+            def rises(natural: Values = natural, before: float = before) -> bool:
                 self.place(natural)
-                for parameter, start, end in zip(free.values(), here, there, strict=True):
-                    parameter.copy_(torch.lerp(start, end, step) if step else start)
-                self.expectation.refresh(free)
                 self.bound = before
-                if step:
-                    self.sweep()
-                    if self.bound >= before:
-                        break
+                self.sweep()
+                return self.bound >= before
+
+            if not self.advance(free, lambda: optimizer.step(closure), rises):  # type: ignore[arg-type]
+                self.place(natural)
+                self.bound = before
             bounds.append(self.bound)
             still = 0 if self.bound >= before + self.settings.tol else still + 1
         optimizer.zero_grad()

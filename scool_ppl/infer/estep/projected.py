@@ -17,10 +17,14 @@ from scool_ppl.look.evidence import Evidence
 
 Domain = Literal["box", "simplex"]
 
+_HALVINGS = 12
+
 
 @dataclass(frozen=True)
 class ProjectedGradient:
     """q(Y) is a point mass at w: w <- P(w + step d log p(w, D) / d w), P the projection on [0, 1] or on row simplexes.
+
+    A step is halved while the bound would fall, which it never does where log p is linear in w.
 
     Starts from the last graph, else from the prior's `initial_graph`, else from the middle of the domain. Pairs that are
     masked keep their weight; so do, in the box under a flat prior, pairs without evidence in this round.
@@ -46,12 +50,17 @@ class ProjectedGradient:
             graph = graph if self.domain == "box" else mask.double() / mask.sum(1, keepdim=True).clamp(min=1)
         elif graph.shape != mask.shape or "Y" not in q:
             graph = evidence.peers.take(graph)
-        graph = graph.double()
-        bounds = [self._score(joint, evidence, graph)[0]]
+        graph = torch.where(mask, self.project(graph.double(), mask), graph.double())
+        bound, gradient = self._score(joint, evidence, graph)
+        bounds = [bound]
         for _ in range(self.steps):
-            _, gradient = self._score(joint, evidence, graph)
-            graph = torch.where(mask, self.project(graph + self.step * gradient, mask), graph)
-            bounds.append(self._score(joint, evidence, graph)[0])
+            for step in (self.step * 0.5**halved for halved in range(_HALVINGS)):
+                there = torch.where(mask, self.project(graph + step * gradient, mask), graph)
+                found = self._score(joint, evidence, there)
+                if found[0] >= bound - 1e-10 * (1 + abs(bound)):
+                    graph, (bound, gradient) = there, found
+                    break
+            bounds.append(bound)
         shown = torch.where(mask, graph, torch.zeros_like(graph))
         return Posterior({"Y": graph}, {"Y": shown}, tuple(bounds))
 
