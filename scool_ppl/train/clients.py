@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Self
@@ -273,7 +274,19 @@ class Clients:
                 f"no validation images of {without}, this model needs them; give the federation validation=0.2, and every "
                 "client rows enough"
             )
+        if "validation" in probes:
+            self._say_if_cut("validation")
         return {name: self._answer(question, probes, seed).cpu() for name, question in questions.items()}
+
+    def _say_if_cut(self, split: str) -> None:
+        """Warns where a probe is not all of a split: methods that learn from held-out images are printed with all."""
+        most = max(len(rows) for rows in self._members(split))
+        if most > self.probe_size:
+            warnings.warn(
+                f"a client has {most} {split} images, of which {self.probe_size} are looked at in a round; "
+                f"Clients(probe_size={most}) looks at all, or lower {split}= of the federation",
+                stacklevel=3,
+            )
 
     def _answer(self, question: Question, probes: Mapping[str, Probe], seed: int) -> Tensor:
         if isinstance(question, ImageLoss):

@@ -85,7 +85,7 @@ class HostileClients(Wrapper):
         return {**inside, BEHAVIOUR: [*inside.get(BEHAVIOUR, []), attack]}
 
     def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
-        """Local training of all, after which the hostile who have moved send something else; till then nobody sees theirs."""
+        """Local training of all, in which nobody sees anybody's network; then the hostile who have moved send another."""
         if self.attack != "label-flip" and isinstance(plan.pull, Coupling):
             plan = plan._replace(pull=plan.pull.held(params))
         trained = super().train(params, optimizer_state, plan)

@@ -106,6 +106,13 @@ def test_all_questions_of_a_round_are_answered_on_the_same_probes(
     assert few.answer({}, seed=0, round=5) == {}
 
 
+def test_validation_images_that_are_not_looked_at_are_said(params: Params) -> None:
+    few, question = clients(K, probe_size=3), {"own": OwnLoss(params, "validation")}
+    with pytest.warns(UserWarning, match=r"a client has 5 validation images, of which 3 .*probe_size=5\) looks at all"):
+        few.answer(question, seed=0, round=0)
+    clients(K, probe_size=5).answer(question, seed=0, round=0)
+
+
 @pytest.mark.parametrize("whose_loss", ["send", "", "receivers"])
 def test_whose_loss_it_is_must_be_said(whose_loss: str) -> None:
     with pytest.raises(InputError, match="known: receiver, sender"):

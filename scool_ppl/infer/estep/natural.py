@@ -417,7 +417,7 @@ class _Ascent:
         return [self.bound]
 
     def raise_with_q(self) -> list[float]:
-        """Raise max_q H in the free parameters; the bound after each step of the optimiser and the sweeps that follow it."""
+        """Raise max_q H in the free parameters; the bound after each step and the sweeps that follow it."""
         free = self.free_parameters()
         bounds: list[float] = []
         if not free:
