@@ -100,8 +100,8 @@ class Peers(NamedTuple):
         """sum_j weights[i, j] x[j] over each receiver's candidates, for x (K, ...) -> (K, ...)."""
         weights = torch.where(self.mask, weights, torch.zeros_like(weights)).to(x)
         flat = x.reshape(len(x), -1)
-        broken = ~flat.isfinite().all(1)
-        if bool(broken.any()):  # 0 * nan is nan: what broke reaches only those who give it weight
+        broken = not_finite(flat)
+        if broken is not None:  # 0 * nan is nan: what broke reaches only those who give it weight
             out = self.combine(weights, flat.masked_fill(broken[:, None], 0))
             out[self.combine(weights.ne(0).to(x), broken.to(x)) > 0] = torch.nan
             return out.view_as(x)
@@ -130,3 +130,11 @@ class Peers(NamedTuple):
         if self.senders is None:
             return own @ theirs.T
         return torch.einsum("kd,kmd->km", own, theirs[self.senders])
+
+
+def not_finite(rows: Tensor) -> Tensor | None:
+    """Which rows (K, P) are not finite, (K,) bool; None if all are, which their sum says sooner than each of them."""
+    if bool(rows.sum().isfinite()):
+        return None
+    broken = ~rows.isfinite().all(1)
+    return broken if bool(broken.any()) else None

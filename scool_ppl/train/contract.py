@@ -12,7 +12,7 @@ from torch import Tensor
 from scool_ppl.base.describe import shown_html
 from scool_ppl.base.statistics import over_clients
 from scool_ppl.data.federation import Federation
-from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.candidates import Peers, not_finite
 from scool_ppl.train.questions import Ensemble, Mixture, Params, Question
 
 Facts = dict[str, list[str]]
@@ -44,8 +44,8 @@ class Coupling(NamedTuple):
 
     def held(self, params: Params) -> Pull:
         """The pull towards these networks; one that is not finite pulls nobody."""
-        finite = torch.stack([value.flatten(1).isfinite().all(1).cpu() for value in params.values()]).all(0)
-        peers = self.peers.among(finite)
+        broken = [found.cpu() for value in params.values() if (found := not_finite(value.flatten(1))) is not None]
+        peers = self.peers.among(~torch.stack(broken).any(0)) if broken else self.peers
         weights = torch.where(peers.mask, self.weights, torch.zeros_like(self.weights))
         total = weights.sum(1)
         share = weights / total.clamp(min=1e-30)[:, None]

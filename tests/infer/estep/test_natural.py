@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor
@@ -15,6 +19,7 @@ from scool_ppl.infer.estep.base import Posterior
 from scool_ppl.infer.priors.base import Joint
 from scool_ppl.infer.priors.mmsbm import MMSBM
 from scool_ppl.infer.priors.sbm import SBM
+from scool_ppl.look.evidence import Evidence
 from tests.helpers.evidence import evidence_of, planted, random_log_lik
 from tests.helpers.priors import (
     attending,
@@ -24,6 +29,7 @@ from tests.helpers.priors import (
     rng,
     sbm,
 )
+from tests.helpers.small import close
 
 START = {"z_logits": torch.randn(6, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)}
 
@@ -166,3 +172,46 @@ def test_permuting_the_clients_permutes_the_result() -> None:
 def test_settings_out_of_range_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(InputError, match="expected"):
         NaturalGradient(**options)  # type: ignore[arg-type]
+
+
+class Leaning(GraphPrior):
+    """Y_ij ~ Bernoulli(sigmoid(lean)); with `given` Y is that probability itself."""
+
+    kind = "edges"
+
+    def __init__(self, num_clients: int, given: bool = False) -> None:
+        super().__init__(num_clients)
+        self.lean, self.given = torch.nn.Parameter(torch.tensor(0.3)), given
+
+    def model(self, evidence: Evidence) -> Tensor:
+        chance = self.lean.sigmoid().expand(evidence.peers.mask.shape)
+        with self.edges:
+            if self.given:
+                return pyro.sample("Y", dist.Delta(chance), obs=chance)
+            return pyro.sample("Y", dist.Bernoulli(chance))
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("rate", [0.01, 40.0])
+def test_a_step_on_parameters_is_halved_until_the_bound_does_not_fall(given: bool, rate: float) -> None:
+    log_lik = torch.full((4, 4), 1.5, dtype=torch.float64)
+    prior = Leaning(4, given).double()
+    before = prior.lean.detach().clone()
+    step = NaturalGradient(optimizer=partial(torch.optim.SGD, lr=rate))
+    found = step(Joint(prior, log_lik), evidence_of(log_lik), {}, rng())
+    # E_q[Y] of 12 pairs is sigmoid(lean + 1.5), or sigmoid(lean) itself where Y is given.
+    w = (before + (0 if given else 1.5)).sigmoid()
+    close(found.moments["Y"][0, 1], w)  # of the parameter as it was
+    slope = 12 * 1.5 * w * (1 - w) if given else 12 * (w - before.sigmoid())
+
+    def bound(lean: Tensor) -> Tensor:
+        p = lean.sigmoid()
+        if given:
+            return 12 * 1.5 * p
+        return 12 * (w * p.log() + (1 - w) * (1 - p).log())
+
+    way = [before + rate * slope * 0.5**halved for halved in range(8)]
+    expected = next(lean for lean in way if bound(lean) >= bound(before))
+    assert (torch.equal(expected, way[0])) == (given or rate < 1)
+    close(prior.lean, expected)
+    assert found.bounds[-1] >= found.bounds[-2]
