@@ -10,7 +10,7 @@ METHODS = (
     Method("FedAvg", "fedavg", RATES, deployed="mixed"),
     Method("Fine-tuning FedAvg", "fedavg", RATES, deployed="trained"),
     Method("Ditto", "ditto", ({"strength": 1.0}, {"strength": 0.1}, {"strength": 0.01})),
-    Method("CoBo", "cobo", (SIMPLEX, {**SIMPLEX, "rho": 0.1}, {**SIMPLEX, "gamma": 0.1})),
+    Method("CoBo", "cobo", (SIMPLEX, {**SIMPLEX, "rho": 0.5}, {**SIMPLEX, "gamma": 0.1})),
     Method("SCooL-SBM", "scool_sbm", ({}, {"n_eff": 2.0}, {"n_eff": 20.0})),
     Method("Oracle", "oracle", RATES),
 )

@@ -24,7 +24,7 @@ from scool_ppl.mix import Pull
 def build(
     num_clients: int,
     gamma: float = 0.5,
-    rho: float = 0.2,
+    rho: float = 0.1,
     domain: Literal["box", "simplex"] = "box",
     pairs: Literal["all", "clients", "time", "mixed"] = "all",
     warmup: int = 10,

@@ -2,12 +2,13 @@
 
     w_ij = softmax_j <E(u_i), E(u_j)>,  u_i = theta_i^{t+1/2} - theta_i^0               candidates include i itself
     theta_i <- theta_i^t + sum_j w_ij Delta_j
-    E lowers 1 / K sum_i V_i(theta_i^t + sum_j w_ij Delta_j), (6), by the next round; V as in l2c, whose order is the same
+    E lowers sum_i V_i(theta_i^t + sum_j w_ij Delta_j) by the next round; V as in l2c, whose order is the same
 
-E is the encoder of scool_attention, moved by Adam (anew in every round), rate 0.1 and decay 0.01. Where five steps would
-raise the loss, their way is halved until it does not: the paper's single one, kept as it is, mixes at random (validation
-accuracy .67 for .90 on the default federation). After 10 rounds the paper drops the 90 % weakest peers of every client:
-`keep` is how many stay, by default all. A trained encoder works for
+E is the encoder of scool_attention, moved by Adam (anew in every round), rate 0.1 and decay 0.01. (6) has the mean of the
+V_i for their sum. Adam does not mind, but next to the mean the decay weighs K times as much, and the encoder fades away
+(validation accuracy .37 for .90 on the default federation). Where the steps of a round would raise the loss, their way is
+halved until it does not: the paper's single step, kept as it is, mixes at random (.67). After 10 rounds the paper drops the
+90 % weakest peers of every client: `keep` is how many stay, by default all. A trained encoder works for
 other clients and other data: `em.model.prior.encoder.save(path)` writes it as safetensors, `encoder=path` reads it,
 with `frozen=true` to use it as it is.
 """
@@ -44,4 +45,4 @@ def build(
     adam = partial(torch.optim.Adam, lr=learning_rate, weight_decay=decay)
     peers = All() if keep is None else Top(keep, after)
     e_step = NaturalGradient(sweeps=1, optimizer=adam, optimizer_steps=steps)
-    return CooperationModel(prior, MixedValidation(1 / num_clients), MixUpdates(clip), peers, e_step)
+    return CooperationModel(prior, MixedValidation(), MixUpdates(clip), peers, e_step)
