@@ -32,10 +32,10 @@ class Objective(Box):
 
     def model(self, evidence):
         graph, (mu1, mu2, sparsity) = super().model(evidence), self.weights
-        w = torch.where(evidence.peers.mask, (graph + graph.T) / 2, 0.0)
-        degree, far = w.sum(1), evidence.distance(trained=True).square().clamp(max=1e9)
-        loss = (degree * self.confidence * evidence.own_loss).sum() + mu1 / 2 * (w * far).sum() / 2
-        pyro.factor("J", mu2 * (degree + 0.01).log().sum() - mu2 * sparsity / 2 * w.square().sum() - loss)
+        mask, far = evidence.peers.mask, evidence.distance(trained=True).square().clamp(max=1e9)
+        w, far = torch.where(mask, (graph + graph.T) / 2, 0.0), torch.where(mask, far, 0.0)
+        loss = (w.sum(1) * self.confidence * evidence.own_loss).sum() + mu1 / 2 * (w * far).sum() / 2
+        pyro.factor("J", mu2 * (w.sum(1) + 0.01).log().sum() - mu2 * sparsity / 2 * w.square().sum() - loss)
         return graph
 
 
