@@ -9,8 +9,7 @@ which w stays and all theta move together; the paper infers w before each step (
 drawn with probability 1/K, 1/t, or 1/K at first and then 1/t (`pairs=mixed`), here by default of all. Its gradients are
 those of a batch, here of at most 100 images. The first round has no pull, as nothing is known yet. The paper's selection
 at theta^0, where all clients are equal, is left out: it leaves w at .99 or more, and accuracy as it is.
-The paper prints neither rho nor gamma; these were chosen on validation data, see models/README.md. The steps are stable
-while learning_rate * rho * (sum of a row of w) stays below 1.
+The paper prints neither rho nor gamma; these were chosen on validation data, see models/README.md.
 """
 
 from typing import Literal

@@ -127,6 +127,18 @@ def test_it_climbs_to_the_nearest_graph_of_a_quadratic(domain: str) -> None:
     assert found.elbo == pytest.approx(value, abs=1e-4)
 
 
+@pytest.mark.parametrize("domain", ["box", "simplex"])
+def test_a_step_that_is_too_long_is_halved(domain: str) -> None:
+    """The bound never falls, wherever it begins: a step of 40 up this quadratic would end ever further away."""
+    target = 0.3 * uniform(4, 4, seed=5)
+    quadratic = lambda graph: -torch.where(OFF, graph - target, 0.0).square().sum() / 2  # noqa: E731
+    evidence = evidence_of(random_log_lik(4))
+    found = step(quadratic, evidence, domain=domain, start=0.4, step=40.0, steps=60)
+    assert float(torch.tensor(found.bounds).double().diff().min()) >= -1e-9
+    assert len(found.bounds) == 61
+    close(found.moments["Y"], step(quadratic, evidence, domain=domain, step=0.5, steps=100).moments["Y"], 1e-3)
+
+
 def test_masked_pairs_keep_their_weight_and_have_no_influence() -> None:
     log_lik = random_log_lik(4)
     mask = torch.ones(4, 4, dtype=torch.bool)
