@@ -13,7 +13,7 @@ METHODS = (
     Method("FedFomo", "fedfomo", ({}, {"count": 10}, {"fallback": "trained"})),
     Method("Ditto", "ditto", ({"strength": 1.0}, {"strength": 0.1}, {"strength": 0.01})),
     Method("D-PSGD", "dpsgd", ({}, {"topology": "group-ring"}, {"topology": "bipartite"})),
-    Method("CoBo", "cobo", ({}, {"rho": 0.2}, {"gamma": 0.1})),
+    Method("CoBo", "cobo", ({}, {"rho": 0.1}, {"gamma": 0.1})),
     Method("meta-L2C", "meta_l2c", ({}, {"scale": 10.0}, {"learning_rate": 0.01})),
     Method("SCooL-SBM", "scool_sbm", ({}, {"n_eff": 2.0}, {"reference": "marginal"})),
     Method("SCooL-attention", "scool_attention", ({}, {"n_eff": 10.0}, {"n_eff": 20.0})),

@@ -26,29 +26,27 @@ class Objective(Box):
 
     def __init__(self, confidence: Tensor, *weights: float) -> None:
         super().__init__(len(confidence))
-        self.confidence, self.weights = confidence, weights
+        self.confidence, (self.mu1, self.mu2, self.sparsity) = confidence, weights
         if min(weights) <= 0:
-            raise InputError("mu1, mu2, sparsity are {}, {}, {}: expected positive numbers".format(*weights))
+            raise InputError("mu1={}, mu2={}, sparsity={}: expected positive numbers".format(*weights))
 
     def model(self, evidence):
-        graph, (mu1, mu2, sparsity) = super().model(evidence), self.weights
-        mask, far = evidence.peers.mask, evidence.distance(trained=True).square().clamp(max=1e9)
-        w, far = torch.where(mask, (graph + graph.T) / 2, 0.0), torch.where(mask, far, 0.0)
-        loss = (w.sum(1) * self.confidence * evidence.own_loss).sum() + mu1 / 2 * (w * far).sum() / 2
-        pyro.factor("J", mu2 * (w.sum(1) + 0.01).log().sum() - mu2 * sparsity / 2 * w.square().sum() - loss)
+        graph, far = super().model(evidence), evidence.distance(trained=True).square().clamp(max=1e9)
+        half, far = (torch.where(evidence.peers.mask, pairs, 0.0) for pairs in (graph / 2, far))
+        w = half + half.T
+        loss = (w.sum(1) * self.confidence * evidence.own_loss).sum() + self.mu1 / 2 * (w * far).sum() / 2
+        pyro.factor("J", self.mu2 * ((w.sum(1) + 0.01).log().sum() - self.sparsity / 2 * w.square().sum()) - loss)
         return graph
 
 
-class ByDegree(Mixing):  # c_k grad L_k + mu1 / d_k sum_l w_kl (theta_k - theta_l), where there is a graph
+class Weighted(Mixing):  # c_k grad L_k + mu1 / d_k sum_l w_kl (theta_k - theta_l), where there is a graph
     def __init__(self, mu1: float, confidence: Tensor) -> None:
-        self.pull, self.confidence = Pull(mu1, since=1), confidence
+        self.pull, self.confidence = Pull(mu1, since=1, by_degree=True), confidence
 
     def during(self, start):
-        pull, nobody = self.pull.during(start).pull, torch.zeros(2 * [start.num_clients])
-        if pull is not None:
-            degree = torch.where(pull.peers.mask, start.weights, 0.0).sum(1, keepdim=True)
-            pull = pull._replace(weights=pull.weights / degree.clamp(min=1e-30))
-        return Terms(pull, Shares(nobody, self.confidence) if bool((self.confidence < 1).any()) else None)
+        nobody = torch.zeros(start.num_clients, start.num_clients)
+        shares = Shares(nobody, self.confidence) if bool((self.confidence < 1).any()) else None
+        return Terms(self.pull.during(start).pull, shares)
 
 
 def build(
@@ -56,5 +54,5 @@ def build(
 ) -> CooperationModel:
     """`mu1`: weight of the distances. `mu2`: of the degrees. `sparsity`: weight of |Y|^2. `samples`: n_k (K,), which the federation supplies."""
     confidence = torch.ones(num_clients).double() if samples is None else samples.double() / samples.max()
-    prior, mixing = Objective(confidence, mu1, mu2, sparsity), ByDegree(mu1, confidence)
+    prior, mixing = Objective(confidence, mu1, mu2, sparsity), Weighted(mu1, confidence)
     return CooperationModel(prior, Ignored(), mixing, e_step=ProjectedGradient(0.05, steps=50))

@@ -22,10 +22,12 @@ class Pull(Mixing):
     theta_j is the sender's network at the same step, see `train.Coupling`: what the papers do once a round is done at each
     of its steps, with the round's w. The gradient of (strength / 2) sum_j w_ij |theta_i - theta_j|^2 for a symmetric w. It
     begins with round `since`, counted from 0: where the first graph is found by a look, there is none to follow before.
+    With `by_degree` it is divided by sum_j w_ij: a pull towards the neighbours' mean, whatever the scale of w.
     """
 
     strength: float = 1.0
     since: int = 0
+    by_degree: bool = False
 
     def __post_init__(self) -> None:
         if not positive(self.strength) or not whole(self.since, least=0):
@@ -36,7 +38,10 @@ class Pull(Mixing):
     def during(self, start: RoundStart) -> Terms:
         if start.weights is None or start.peers is None or start.round < self.since:
             return Terms()
-        return Terms(pull=Coupling(self.strength * start.weights, start.peers))
+        weights = torch.where(start.peers.mask, start.weights, torch.zeros_like(start.weights))
+        if self.by_degree:
+            weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-30)
+        return Terms(pull=Coupling(self.strength * weights, start.peers))
 
 
 @dataclass(frozen=True)

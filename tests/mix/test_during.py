@@ -278,6 +278,13 @@ def test_the_pull_is_towards_where_the_senders_are_at_every_step(executor: str) 
         close_networks(after.params, i, networks[i])
 
 
+def test_a_pull_by_degree_is_towards_the_mean_of_the_neighbours() -> None:
+    whose, weights = clients(K), graph()
+    degree = weights.sum(1, keepdim=True)
+    expected = one_round(Pull(0.3), weights / degree, whose, steps=2)[1]
+    same(one_round(Pull(0.3, by_degree=True), 7 * weights, whose, steps=2)[1].params, expected.params)
+
+
 def test_a_pull_may_wait_for_the_first_look() -> None:
     whose, weights = clients(K), graph()
     before, after, _ = one_round(Pull(0.3, since=1), weights, whose)

@@ -37,7 +37,7 @@ OTHERS: dict[str, tuple[EM, EM, str]] = {
         r"alpha=\(8,\) of 1, this EM alpha=\(8,\) of 2",
     ),
     "strength": (driver("ditto"), driver("ditto", strength=2.0), "mixing strength=1.0, this EM strength=2.0"),
-    "degree": (driver("dada"), driver("dada", degree=2.0), "prior degree=1.0, this EM degree=2.0"),
+    "sparsity": (driver("dada"), driver("dada", sparsity=2.0), "prior sparsity=10.0, this EM sparsity=2.0"),
     "norm": (driver("fedfomo"), driver("fedfomo", norm=1.0), "prior norm=2.0, this EM norm=1.0"),
     "scale": (driver("scool_attention"), driver("scool_attention", scale=5.0), "prior scale=10.0, this EM scale=5.0"),
     "rate": (driver(by_svi(0.1)), driver(by_svi(0.2)), "e_step optim=.*'?lr'?: 0.1.*this EM optim=.*lr'?: 0.2"),
