@@ -3,9 +3,8 @@
     Y = W, symmetric and doubly stochastic,  P(theta | Y) ~ exp(-lambda / 2 sum_ij Y_ij |theta_i - theta_j|^2)
     theta_i <- sum_j W_ij theta_j after local training                     a Dirac prior, cases 1.1 and 2.1
 
-A gradient step of rate alpha with lambda = 1 / (2 alpha), as the sum of (12) has every pair twice, is theta_i <- sum_j
-W_ij theta_j - alpha grad L_i, (16), exactly: `mix=before`, at every local step; clients who hold their neighbours for a
-round need --local-steps 1. `mix=after` averages what epochs have made. group-ring: rings joined by an edge each.
+A gradient step of rate alpha with lambda = 1 / (2 alpha), as the sum of (12) has every pair twice, is (16) exactly:
+theta_i <- sum_j W_ij theta_j - alpha grad L_i, `mix=before`, at every local step; --local-steps 1 where neighbours rest.
 """
 
 from typing import Literal

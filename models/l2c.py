@@ -4,10 +4,9 @@
     P(D_val | theta, Y) = prod_i P(D_i^val | theta_i^t + sum_j Y_ij Delta_j),  Delta_j what local training did to theta_j
     theta_i <- theta_i^t + sum_j w_ij Delta_j,  w_i = softmax(alpha_i)                  candidates include i itself
 
-As in Algorithm 1 a round mixes by the alpha that it begins with, and then alpha moves, by Adam, rate 0.1 (the authors'
-weight decay is its prior; q is a point mass): `steps` steps a round, 5 in 20 rounds for the paper's one in 100, anew in
-every round, halved until the loss does not rise. After 10 rounds the paper drops the 90 % weakest peers: `keep` is how
-many stay, by default all. V: the loss on at most 100 (`probe_size`) validation images a round, the paper's on all.
+As in Algorithm 1 a round mixes by the alpha that it begins with; then alpha moves by Adam (the authors' weight decay is
+its prior, q a point mass): 5 steps in 20 rounds for the paper's one in 100, anew in every round, halved until the loss
+does not rise. The loss is on at most 100 (`probe_size`) validation images a round, the paper's on all.
 """
 
 from functools import partial
