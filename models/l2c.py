@@ -49,8 +49,7 @@ def build(
     clip: float | None = None,
 ) -> CooperationModel:
     """`learning_rate`, `decay`, `steps`: rate, weight decay and steps of Adam on alpha. `keep`: peers kept after `after`
-    rounds, all if none (the paper: a tenth). `after`: rounds before peers are dropped. `clip` as in scool_sbm.
-    """
+    rounds, all if none (the paper: a tenth). `after`: rounds before peers are dropped. `clip` as in scool_sbm."""
     adam = partial(torch.optim.Adam, lr=learning_rate)
     return CooperationModel(
         prior=FreeRows(num_clients, decay),
