@@ -104,6 +104,8 @@ def read_table(table: Any) -> Any:
         found = table
     elif isinstance(table, str | os.PathLike):
         found = _file(Path(table).expanduser())
+    elif hasattr(table, "to_pandas"):
+        found = table.to_pandas()
     elif isinstance(table, Mapping):
         try:
             found = frames.DataFrame(dict(table))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 
 from scool_ppl.data.tables.reading import read_table, read_tables
@@ -29,6 +30,11 @@ def test_the_separator_of_a_csv_file_is_found(separator: str, decimal: str, tmp_
     frame = pd.DataFrame({"age": [61, 33], "lactate": [1.58, 2.0], "ward": ["a, b", "c"]})
     frame.to_csv(tmp_path / "a.CSV", sep=separator, decimal=decimal, index=False, encoding="utf-8-sig")
     pd.testing.assert_frame_equal(read_table(tmp_path / "a.CSV"), frame)
+
+
+def test_tables_of_others_are_made_into_those_of_pandas() -> None:
+    frame = pd.DataFrame({"age": [61, 33], "ward": ["a", "b"]})
+    pd.testing.assert_frame_equal(read_table(pyarrow.Table.from_pandas(frame)), frame)
 
 
 def test_the_rows_of_one_table_are_their_owners() -> None:
