@@ -245,8 +245,8 @@ class Federation:
         but `without`.
 
         source: a mapping name -> table, a list of paths or a folder (a file's stem is its client's name), where a table is
-        a DataFrame (of pandas, or what has `to_pandas`, as those of polars and pyarrow) or the path of a csv, parquet or npz
-        file; or one table whose column `client` says whose a row is.
+        a DataFrame (of pandas, or with `to_pandas`, as those of polars and pyarrow have) or the path of a csv, parquet or
+        npz file; or one table whose column `client` says whose a row is.
         split: a column of train, validation and test; without it, seeded fractions of every client's rows. groups: a column
         with one value a client, a mapping, or a list. task: "classification" of labels of any kind, which is the default,
         "regression", or a Task.
