@@ -120,7 +120,7 @@ def _class_names(dataset: Any, label: str | None) -> tuple[str, ...]:
 
 
 def _targets(labels: list[Any], names: Sequence[tuple[str, ...]]) -> tuple[Tensor, tuple[str, ...]]:
-    """Labels as numbers, and the names of the classes where all Datasets say the same."""
+    """Labels as numbers, and the names of the classes where all Datasets say the same, one for each."""
     texts = {isinstance(label, str) for label in labels}
     if texts == {True, False}:
         raise InputError("some labels are texts and some are numbers, expected one kind; convert them")
@@ -128,4 +128,5 @@ def _targets(labels: list[Any], names: Sequence[tuple[str, ...]]) -> tuple[Tenso
         known = tuple(sorted(set(labels)))
         place = {name: number for number, name in enumerate(known)}
         return torch.tensor([place[label] for label in labels]), known
-    return torch.tensor(labels), names[0] if len(set(names)) == 1 else ()
+    agreed = names[0] if len(set(names)) == 1 and max(labels) < len(names[0]) else ()
+    return torch.tensor(labels), agreed

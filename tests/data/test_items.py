@@ -85,6 +85,8 @@ def test_items_as_hugging_face_has_them() -> None:
     assert texts.targets.tolist() == labels
     assert torch.equal(texts.inputs, federation.inputs[:10])
     assert Federation.from_datasets({"zoo": Items(rows, features=features)}, num_classes=5).num_classes == 5
+    short = Items([(torch.zeros(2), label) for label in labels], classes=["only one"])
+    assert Federation.from_datasets([short]).class_names == ()
 
 
 def test_regression_and_lists_of_numbers() -> None:
