@@ -65,7 +65,7 @@ def test_images_that_were_scaled_otherwise_join_and_nobody_says_how() -> None:
         )
         for place in (0, 1)
     )
-    assert one.join(other).preparation == with_labels()
+    assert one.join(other).preparation is None
     assert one.join(dataclasses.replace(other, preparation=one.preparation)).preparation == one.preparation
 
 
