@@ -264,7 +264,7 @@ class Undeclared(type(load_model("l2c", 2).prior)):  # type: ignore[misc]
         ),
         (
             lambda em, state: made("l2c").leave(
-                ran(made("l2c")), [LEAVER], lambda f: builder("l2c")(f)._replace(prior=Undeclared(f.num_clients))
+                ran(made("l2c")), [LEAVER], lambda f: builder("l2c")(f)._replace(prior=Undeclared(f.num_clients, 0.01))
             ),
             "parameter 'alpha' of Undeclared .* say in `client_axes`",
         ),
