@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+AnyError = TypeVar("AnyError", bound=BaseException)
 
 
 class ScoolError(Exception):
@@ -54,10 +57,10 @@ class ClientError(ScoolError):
         self.reasons = dict(reasons)
 
 
-def original(error: InputError) -> InputError:
+def original(error: AnyError) -> AnyError:
     """The error as it was raised: Pyro adds the shapes of a trace to what a program raises."""
     cause = error.__cause__
-    return original(cause) if isinstance(cause, InputError) and str(error).startswith(str(cause)) else error
+    return original(cause) if isinstance(cause, type(error)) and str(error).startswith(str(cause)) else error
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -19,12 +19,29 @@ def accepted(function: Callable[..., Any], hidden: Collection[str] = ()) -> dict
     return {name: parameter for name, parameter in parameters.items() if name not in hidden}
 
 
+ANYTHING = int | float | bool | str | None
+"""What a parameter takes whose default, None, says nothing, and which has no annotation."""
+
+
+def declared(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a function's parameters by its annotations, of those that can be told; None where it is the default."""
+    hints: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.annotation is not inspect.Parameter.empty:
+            alone = types.FunctionType((lambda: None).__code__, getattr(function, "__globals__", {}))
+            alone.__annotations__ = {name: parameter.annotation}
+            with suppress(NameError, TypeError):  # a name that only type checkers import
+                hint = get_type_hints(alone)[name]
+                hints[name] = Union[hint, None] if parameter.default is None else hint  # noqa: UP007
+    return hints
+
+
 def parse_options(
     kind: str, pairs: Iterable[str], function: Callable[..., Any], hidden: Collection[str] = ()
 ) -> dict[str, Any]:
     """Keyword arguments for `function` from texts like "groups=4"; `kind` names them in errors."""
     known = accepted(function, hidden)
-    hints = get_type_hints(function)
+    hints = declared(function)
     values: dict[str, Any] = {}
     for pair in pairs:
         name, sign, text = (part.strip() for part in pair.partition("="))
@@ -34,7 +51,8 @@ def parse_options(
             raise unknown(kind, name, known)
         if name in values:
             raise InputError(f"{kind} {name} was given twice, expected once; remove one")
-        values[name] = _value(f"{kind} {name}", text, hints.get(name, type(known[name].default)))
+        default = known[name].default
+        values[name] = _value(f"{kind} {name}", text, hints.get(name, ANYTHING if default is None else type(default)))
     return values
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from scool_ppl.errors import USER_ERRORS, InputError
+from scool_ppl.errors import USER_ERRORS, InputError, ScoolError, original
+
+MOST_WORDS = 300
+"""Letters of a message that are shown: Pyro and torch may write pages."""
 
 
 def beside_package(folder: str) -> Path:
@@ -35,11 +40,58 @@ def load_python(path: Path, function: str, parameters: str = "scale") -> ModuleT
 
 
 @contextmanager
-def user_code(what: str) -> Iterator[None]:
-    """Turns what a user's file raises into one line; the cause stays attached."""
+def user_code(what: str | None = None) -> Iterator[None]:
+    """Turns what a user's file raises into one line, with the file and the line; the cause stays attached.
+
+    Without `what`, the code inside may call the user's: an error that does not come from there passes through.
+    """
     try:
         yield
-    except InputError:
+    except ScoolError:
         raise
     except USER_ERRORS as error:
-        raise InputError(f"{what}: {type(error).__name__}: {error}; correct the file") from error
+        if what is None and user_line(error) is None:
+            raise
+        prefix = "" if what is None else f"{what}: "
+        raise InputError(f"{prefix}{told(error)}; {_remedy(error)}") from error
+
+
+def told(error: BaseException) -> str:
+    """An error as "file, line: kind: message", the line being the user's where the error comes from there."""
+    first, where = original(error), user_line(error)
+    message = " ".join(str(first).split())[:MOST_WORDS]
+    return f"{'' if where is None else f'{where}: '}{type(first).__name__}: {message}"
+
+
+def user_line(error: BaseException) -> str | None:
+    """ "mine.py, line 14": the innermost line of a traceback that is of no library; None if there is none."""
+    found = [
+        (Path(frame.filename), frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and not _of_a_library(Path(frame.filename))
+    ]
+    if not found:
+        return None
+    path, line = found[-1]
+    here = Path.cwd()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}, line {line}"
+
+
+def _of_a_library(path: Path) -> bool:
+    """Is it of Python, of what is installed, or of this package? Its models are as any user's."""
+    if path.is_relative_to(beside_package("models")):
+        return False
+    return any(path.is_relative_to(folder) for folder in _LIBRARIES)
+
+
+_LIBRARIES = {
+    Path(__file__).resolve().parents[1],
+    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+}
+
+
+def _remedy(error: BaseException) -> str:
+    text = str(error)
+    if isinstance(error, RuntimeError) and ("dtype" in text or "scalar type" in text):
+        return "the graph's numbers are float64: make yours with dtype=torch.float64, or write .double() behind them"
+    return "correct the file" if user_line(error) is None else "correct that line"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from importlib import import_module
@@ -27,6 +28,8 @@ COMMANDS = {
     "federations": "federations",
 }
 """Where each command is written. The library behind them takes seconds to import, a list of them must not."""
+
+TRACEBACK = "--traceback"
 
 UsageError = typer.BadParameter.__base__  # typer's own, or click's in older releases
 
@@ -80,12 +83,22 @@ def scool(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_version)
     ] = False,
+    everything: Annotated[
+        bool, typer.Option(TRACEBACK, help="show where an error comes from, also after COMMAND")
+    ] = False,
 ) -> None:
     """Commands are found by `Commands`."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command; errors are one line on standard error: exit code 2 for bad input, 3 for a failed run."""
+    """Run the command; errors are one line on standard error: exit code 2 for bad input, 3 for a failed run.
+
+    With --traceback, wherever it stands, what Python has to say of an error comes before that line.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    everything = TRACEBACK in options
+    arguments = [word for word in options if word != TRACEBACK] + arguments[len(options) :]
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: typer.echo(f"scool: {message}", err=True)
@@ -93,9 +106,9 @@ def main(arguments: list[str] | None = None) -> None:
         if code == 130:  # newer typer returns this where older ones raise
             code = _complain("interrupted", 130)
     except InputError as error:
-        code = _complain(error, 2)
+        code = _complain(error, 2, everything)
     except (RunError, ClientError) as error:
-        code = _complain(error, 3)
+        code = _complain(error, 3, everything)
     except StoppedError as error:
         code = _complain(error, 130)
     except UsageError as error:  # type: ignore[misc]
@@ -105,7 +118,11 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _complain(message: object, code: int) -> int:
+def _complain(message: object, code: int, everything: bool = False) -> int:
+    if everything and isinstance(message, BaseException):
+        typer.echo("".join(traceback.format_exception(message)), err=True, nl=False)
+    elif isinstance(message, InputError) and message.__cause__ is not None:
+        message = f"{message} ({TRACEBACK} shows where it comes from)"
     typer.echo(f"scool: {' '.join(str(message).split())}", err=True)
     return code
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from scool_ppl.base.arguments import check_kind
 from scool_ppl.base.codec import Row
+from scool_ppl.base.plugins import user_code
 from scool_ppl.base.randomness import generator, key
 from scool_ppl.base.signals import pause
 from scool_ppl.base.threads import threads
@@ -138,7 +139,8 @@ class EM:
         self.clients = clients
         self.schedule = schedule or Schedule()
         self.seed = seed
-        self.model.prior.prepare(clients, seed)
+        with user_code():
+            self.model.prior.prepare(clients, seed)
         self.prior_start = self.model.prior.double().state()
         """The prior's parameters before the first round."""
         self.beside: Mapping[str, EM] = {}
@@ -176,7 +178,8 @@ class EM:
         clock, away = _Clock(), absence_reasons(absent, self.clients.names)
         while True:
             try:
-                return self._round(state, away, clock, unmixed)
+                with user_code():
+                    return self._round(state, away, clock, unmixed)
             except ClientError as fault:
                 away = add_failed(away, fault, self.clients.names, state.round)
             except InputError as error:

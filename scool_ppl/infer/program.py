@@ -9,10 +9,11 @@ import pyro
 from pyro.nn import PyroModule
 from pyro.poutine.runtime import _PYRO_STACK
 from pyro.poutine.trace_messenger import TraceMessenger
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
 
 from scool_ppl.errors import InputError
+from scool_ppl.infer.precision import in_double, promoted
 
 
 class LocalModule(PyroModule):
@@ -48,11 +49,38 @@ class Program(LocalModule):
     ``program(*args)`` runs it; it can be traced, rendered, given to Predictive or to SVI, and `NaturalGradient.fit` finds
     its posterior. Parameters declared as PyroParam or nn.Parameter are learned by raising the bound, in closed form where
     `closed_form` returns them.
+
+    All numbers of a program are float64: bounds are compared across sweeps, and they are few beside those of networks.
+    What is assigned to it becomes float64 (parameters, buffers, modules, tensors), and what `model` makes by torch's
+    default is promoted.
     """
 
     accumulates: ClassVar[bool] = False
     """Does `closed_form` build on what the parameters were, as sums over rounds do? Then it is set once, when q has
     settled, and not after every sweep or step."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        plain = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+        super().__setattr__(name, in_double(value) if plain else value)
+        if isinstance(value, nn.Module):
+            value.double()
+        # Parameters change in place, as by `nn.Module.double`: the start of a PyroParam is what it is in its own precision.
+        parameters = self.__dict__.get("_parameters", {})
+        for kept in (name, f"{name}_unconstrained"):
+            if parameters.get(kept) is not None:
+                parameters[kept].data = in_double(parameters[kept].data)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        super().register_buffer(name, in_double(tensor), persistent)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        if param is not None:
+            param.data = in_double(param.data)
+        super().register_parameter(name, param)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with promoted():
+            return super().__call__(*args, **kwargs)
 
     def model(self, *args: Any, **kwargs: Any) -> Any:
         """The program itself: samples its sites, given what it is called with."""

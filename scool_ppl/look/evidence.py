@@ -333,19 +333,28 @@ class RoundEvidence(Evidence):
 
 
 class BlankEvidence(Evidence):
-    """Evidence of the right shapes in which every number is 0: to run a prior for its plates alone, without clients."""
+    """Evidence of the right shapes in which every number is 0, or one at `random` about what knowing nothing costs: to run
+    a prior without asking any client.
+    """
 
-    def __init__(self, start: RoundStart, peers: Peers, needs: Collection[Need]) -> None:
+    def __init__(
+        self, start: RoundStart, peers: Peers, needs: Collection[Need], random: torch.Generator | None = None
+    ) -> None:
         super().__init__(peers, start.present, memory=dict(start.memory), seed=start.seed, round=start.round)
         self.before = self.trained = start.params
-        pairs, each = torch.zeros(peers.mask.shape), torch.zeros(self.num_clients)
-        self._shown.update({"chance": torch.zeros(()), "loss": pairs, "loss_received": pairs})
+        chance = 0.0 if random is None else start.clients.federation.task.chance
+
+        def numbers(*shape: int) -> Tensor:
+            return torch.zeros(shape) if random is None else chance * (0.5 + torch.rand(shape, generator=random))
+
+        pairs, each = numbers(*peers.mask.shape), numbers(self.num_clients)
+        self._shown.update({"chance": torch.tensor(chance), "loss": pairs, "loss_received": pairs})
         for need in check_needs(needs):
             self._shown[need] = each if need in ("own_loss", "label_entropy", "validation_before") else pairs
         self._shown["image_loss"] = self._shown["unmixed_image_loss"] = pairs[..., None, None]
         self._shown["own_image_loss"] = each[:, None, None]
-        self._shown["updates"] = {name: torch.zeros_like(value) for name, value in start.params.items()}
-        self._shown["mixed_validation"] = lambda graph: each.to(graph)
+        self._shown["updates"] = {name: numbers(*value.shape).to(value) for name, value in start.params.items()}
+        self._shown["mixed_validation"] = lambda graph: each.to(graph) + 0 * graph.sum(1)
 
 
 class _Asked(torch.autograd.Function):

@@ -17,6 +17,7 @@ from scool_ppl.deploy.deployment import LOCAL
 from scool_ppl.deploy.gains import gains
 from scool_ppl.deploy.measures import measures
 from scool_ppl.em.em import EM
+from scool_ppl.em.rehearsal import rehearse
 from scool_ppl.em.state import Fit
 from scool_ppl.errors import InputError
 from scool_ppl.runs.folder import Run
@@ -77,9 +78,11 @@ class Workbench:
         return fit
 
     def em(self, model: str | os.PathLike[str], **choices: Any) -> EM:
-        """A model on these clients, ready to be fitted."""
+        """A model on these clients, ready to be fitted: it has been rehearsed."""
         built = self.settings.model(model, self.federation, **choices)
-        return EM(built, self.clients, self.settings.schedule, seed=self.settings.seed)
+        em = EM(built, self.clients, self.settings.schedule, seed=self.settings.seed)
+        rehearse(em)
+        return em
 
     def fit(
         self,

@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Any
 
 from torch import Tensor
 
 from scool_ppl.base.arguments import check_hint, check_kind, check_whole
-from scool_ppl.base.options import accepted, parse_options
+from scool_ppl.base.options import accepted, declared, parse_options
 from scool_ppl.base.plugins import beside_package, load_python, user_code
 from scool_ppl.data.federation import Federation
 from scool_ppl.deploy.portfolio import Portfolio
@@ -74,14 +74,6 @@ def load_module(model: str | os.PathLike[str]) -> ModuleType:
     return load_python(model_path(model), "build", "num_clients, **hyperparameters")
 
 
-def _hints(build: Callable[..., Any]) -> dict[str, Any]:
-    """What the signature declares; nothing where it names what the file does not know."""
-    try:
-        return get_type_hints(build)
-    except (NameError, TypeError):
-        return {}
-
-
 def _check_fact(name: str, value: Any, num_clients: int) -> None:
     """A fact that is given by hand has an entry for each client, along all its axes."""
     shape = getattr(value, "shape", None)
@@ -114,7 +106,7 @@ def load_model(
             )
     check_whole("num_clients", num_clients)
     build = load_module(model).build
-    parameters, hints = inspect.signature(build).parameters, _hints(build)
+    parameters, hints = inspect.signature(build).parameters, declared(build)
     facts: dict[str, Any] = {}
     for name, fact in FACTS.items():
         if name in parameters and name not in choices and federation is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from scool_ppl.base.options import parse_options
 from scool_ppl.errors import InputError
+
+if TYPE_CHECKING:
+    from scool_ppl.nowhere import Thing
 
 
 def function(
@@ -59,3 +62,31 @@ def test_wrong_values_are_refused(text: str, words: str) -> None:
 def test_a_value_given_twice_is_refused() -> None:
     with pytest.raises(InputError, match="twice"):
         parse("count=3", "count=4")
+
+
+def with_none(
+    steps: int | None = None,
+    old: float = None,  # type: ignore[assignment]  # noqa: RUF013  # as users write it
+    bare=None,  # type: ignore[no-untyped-def]
+    late: Thing | None = None,
+) -> None:
+    """Defaults of None, and a type that only type checkers know."""
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("steps=3", 3), ("steps=none", None), ("old=3", 3.0), ("old=none", None)),
+        *(("bare=3", 3), ("bare=0.5", 0.5), ("bare=true", True), ("bare=d8.npy", "d8.npy"), ("bare=none", None)),
+    ],
+)
+def test_a_default_of_none_takes_values_by_its_annotation(text: str, value: object) -> None:
+    (found,) = parse_options("option", [text], with_none).values()
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("text", ["steps=x", "steps=0.5", "old=x"])
+def test_a_default_of_none_refuses_what_its_annotation_does(text: str) -> None:
+    with pytest.raises(InputError, match=r"expected a (whole )?number or none"):
+        parse_options("option", [text], with_none)

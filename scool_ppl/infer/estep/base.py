@@ -11,6 +11,7 @@ from torch import Tensor
 
 from scool_ppl.errors import InputError
 from scool_ppl.infer.guide import AutoMeanField
+from scool_ppl.infer.precision import promoted
 from scool_ppl.infer.priors.base import Joint
 from scool_ppl.infer.program import Program
 from scool_ppl.look.evidence import Evidence
@@ -52,9 +53,12 @@ def starting_points(
     if q and len(warm) == len([kind for kind in guide.kinds.values() if kind != "normal"]):
         return [warm]
     table = joint.table
-    starts = (
-        [] if table is None else joint.prior.starts(evidence, torch.where(evidence.peers.mask, table, 0.0), generator)
-    )
+    with promoted():
+        starts = (
+            []
+            if table is None
+            else joint.prior.starts(evidence, torch.where(evidence.peers.mask, table, 0.0), generator)
+        )
     # Sites whose shape has changed with the candidates start anew; what still fits is kept.
     return [filled(guide, start, generator) | warm for start in (starts[:1] if warm else starts) or [{}]]
 
@@ -106,7 +110,7 @@ def optimizer_settings() -> Iterator[None]:
 
 def set_closed_form(program: Program, moments: Values, *args: Any) -> list[str]:
     """Assign what `closed_form` returns; the names of what it returned."""
-    with torch.no_grad():
+    with torch.no_grad(), promoted():
         solved = program.closed_form(moments, *args)
         for name, value in solved.items():
             setattr(program, name, value.contiguous())  # gradients are, and torch warns where parameters are not

@@ -16,6 +16,7 @@ from scool_ppl.infer.distributions import NEVER
 from scool_ppl.infer.estep.base import Posterior, Values, looked_at, set_closed_form
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import log_joint
+from scool_ppl.infer.precision import promoted
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.look.evidence import Evidence
 from scool_ppl.look.likelihoods import RowWise
@@ -131,7 +132,8 @@ class _Climb:
         last = {name: q.get(self.guide.parameter_name(name)) for name in self.kinds}
         if all(value is not None and value.shape == self._parameter(name).shape for name, value in last.items()):
             return {name: self._mode(name, value)[None] for name, value in last.items() if value is not None}
-        prior_starts = self.joint.prior.starts(self.evidence, self.joint.log_lik, generator) or [{}]
+        with promoted():
+            prior_starts = self.joint.prior.starts(self.evidence, self.joint.log_lik, generator) or [{}]
         found: dict[str, list[Tensor]] = {name: [] for name in self.kinds}
         for start in prior_starts:
             for name in self.kinds:

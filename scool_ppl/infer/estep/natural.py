@@ -27,6 +27,7 @@ from scool_ppl.infer.expectation import Expectation, Interpreted
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import AnyProgram, entropy, expected, factor, log_joint, soft_values
 from scool_ppl.infer.multilinear import UnsupportedError
+from scool_ppl.infer.precision import promoted
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.infer.program import Program
 from scool_ppl.look.evidence import Evidence
@@ -99,7 +100,8 @@ class NaturalGradient:
         rises is max_q H. They end when several in a row raise the bound by less than `tol`.
         """
         guide = discrete_guide(program, *args)
-        starts = [filled(guide, start, generator) for start in program.starts(*args, generator) or [{}]]
+        with promoted():
+            starts = [filled(guide, start, generator) for start in program.starts(*args, generator) or [{}]]
         return self._highest(_Fit(self, program, program, guide, args, generator, to_the_end=True), starts)[0]
 
     def _highest(self, fit: _Fit, starts: list[Values]) -> tuple[Posterior, Any]:
@@ -361,7 +363,8 @@ class _Ascent:
 
     def free_parameters(self) -> dict[str, Tensor]:
         """Those that have no closed form, by name."""
-        solved = set(self.program.closed_form(self.expectation.moments, *self.fit.args))
+        with promoted():
+            solved = set(self.program.closed_form(self.expectation.moments, *self.fit.args))
         return {
             name: parameter
             for name, parameter in self.program.named_parameters()

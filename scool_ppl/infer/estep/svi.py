@@ -26,6 +26,7 @@ from scool_ppl.infer.estep.base import (
 )
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import latent_sites, log_joint, moment, site_value
+from scool_ppl.infer.precision import promoted
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.infer.program import LocalModule
 from scool_ppl.look.evidence import Evidence
@@ -45,7 +46,7 @@ class OwnGuide(LocalModule):
 
     def forward(self, evidence: Evidence) -> Any:
         prior = self._prior[0]
-        with prior.opened(evidence), prior._pyro_context:
+        with prior.opened(evidence), prior._pyro_context, promoted():
             return prior.guide(evidence)
 
 

@@ -50,7 +50,7 @@ def test_closed_form_parameters_are_laid_out_as_their_gradients_are() -> None:
     prior = Transposed(3, 2)
     set_closed_form(prior, {}, Evidence.given(loss=torch.zeros(3, 3)))
     assert all(parameter.is_contiguous() for parameter in prior.parameters())
-    assert torch.allclose(prior.B, torch.full((2, 2), 0.5))
+    assert torch.allclose(prior.B, torch.full((2, 2), 0.5).double())
 
 
 def test_a_start_is_where_the_guide_begins_and_the_rest_is_flat_or_random() -> None:
