@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
+import pyro
+import pyro.distributions as dist
 import pytest
+from pyro import poutine
 
 from scool_ppl.base.plugins import beside_package, load_python, user_code
 from scool_ppl.errors import InputError
@@ -52,11 +56,43 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_what_the_user_raises_is_kept_as_the_cause() -> None:
     error = KeyError("x")
     with (
-        pytest.raises(InputError, match=r"the model of 'a.py': KeyError: 'x'; correct the file") as caught,
+        pytest.raises(
+            InputError, match=r"the model of 'a.py': .*, line \d+: KeyError: 'x'; correct that line"
+        ) as caught,
         user_code("the model of 'a.py'"),
     ):
         raise error
     assert caught.value.__cause__ is error
+
+
+def test_the_line_is_the_users_innermost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that of the library it calls, nor that of who calls it; relative to where the user is."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "import json\n\n\ndef inner():\n    return json.loads('{')\n\n\ndef build():\n    return inner()\n"
+    )
+    build = load_python(tmp_path / "mine.py", "build").build
+    with pytest.raises(InputError, match=r"^mine.py, line 5: JSONDecodeError: .*; correct that line$"), user_code():
+        build()
+
+
+def test_what_is_not_the_users_passes_through_where_nothing_else_is_said() -> None:
+    with pytest.raises(json.JSONDecodeError):
+        user_code()(json.loads)("{")
+
+
+def test_an_error_of_precision_says_what_to_do() -> None:
+    with pytest.raises(InputError, match=r"got: .*float64.*\.double\(\)"), user_code():
+        raise RuntimeError("expected m1 and m2 to have the same dtype, but got: float != double")
+
+
+def test_what_pyro_adds_to_an_error_is_left_out() -> None:
+    def model() -> None:
+        pyro.sample("x", dist.Normal(0.0, 1.0))
+        raise ValueError("of the user")
+
+    with pytest.raises(InputError, match=r"ValueError: of the user; correct that line$"), user_code():
+        poutine.trace(model).get_trace()
 
 
 @pytest.mark.parametrize("error", [InputError("said well already"), KeyboardInterrupt(), SystemExit(3)])
