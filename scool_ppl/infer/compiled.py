@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from scool_ppl.infer.distributions import NEVER
+from scool_ppl.infer.distributions import NEVER, softplus
 from scool_ppl.infer.expectation import Expectation
-from scool_ppl.infer.moments import AnyProgram, log_joint, softplus
+from scool_ppl.infer.moments import AnyProgram, log_joint
 from scool_ppl.infer.multilinear import (
     Axes,
     Axis,
@@ -121,7 +121,7 @@ class Recorder(TorchFunctionMode):
             elif name == "broadcast_tensors":
                 for x, each in zip(args[0] if isinstance(args[0], list | tuple) else args, outs, strict=True):
                     self._spread(x, each)
-            elif outs:
+            elif outs and id(outs[0]) not in self._known:  # `to` and others may return what they were given
                 self._formed(name, args, kwargs, outs)
         return out
 

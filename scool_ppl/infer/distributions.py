@@ -121,11 +121,16 @@ class OneHot(TorchDistribution):
 
 
 class BlockBernoulli(TorchDistribution):
-    """An edge between blocks: log p(y) = y z_i' log(B) z_j + (1 - y) z_i' log(1 - B) z_j.
+    """An edge between blocks: log p(y) = sum_gh r_g s_h [y log P_gh + (1 - y) log(1 - P_gh)].
 
-    receiver (..., G) and sender (..., G) are one-hot block memberships (or their moments), B (G, G) holds probabilities
-    strictly between 0 and 1. For one-hot memberships this is Bernoulli(z_i' B z_j). `temper` divides log p(y), which is
-    not normalised anew; draws do not depend on it.
+    receiver r (..., G) and sender s (..., H) are one-hot block memberships (or their moments). P is B (G, H), probabilities
+    strictly between 0 and 1; for one-hot memberships this is Bernoulli(r' B s).
+
+    Edges may differ in more than their blocks: `offset` (...) adds to the logits of each, P = sigmoid(logit B + offset),
+    and B (..., G, H) may be a matrix for each edge. The bound stays exact, as the offset goes inside the sum over blocks:
+    there are G x H numbers for every edge then, where one B for all needs G of them for every client. Keep G small.
+
+    `temper` divides log p(y), which is not normalised anew; draws do not depend on it.
     """
 
     arg_constraints = {
@@ -137,30 +142,53 @@ class BlockBernoulli(TorchDistribution):
     has_enumerate_support = True
 
     def __init__(
-        self, receiver: Tensor, sender: Tensor, B: Tensor, validate_args: bool | None = None, *, temper: float = 1.0
+        self,
+        receiver: Tensor,
+        sender: Tensor,
+        B: Tensor,
+        offset: Tensor | None = None,
+        validate_args: bool | None = None,
+        *,
+        temper: float = 1.0,
     ) -> None:
-        if receiver.shape[-1] != B.shape[-2] or sender.shape[-1] != B.shape[-1]:
+        if B.dim() < 2 or receiver.shape[-1] != B.shape[-2] or sender.shape[-1] != B.shape[-1]:
             raise InputError(
                 f"BlockBernoulli got memberships of {receiver.shape[-1]} and {sender.shape[-1]} blocks and B of shape "
                 f"{tuple(B.shape)}, expected B with one row per receiver block and one column per sender block"
             )
-        self.receiver, self.sender, self.B, self.temper = receiver, sender, B, temper
-        batch_shape = torch.broadcast_shapes(receiver.shape[:-1], sender.shape[:-1])
+        self.receiver, self.sender, self.B = receiver, sender, B
+        self.offset, self.temper = offset, temper
+        shapes = [receiver.shape[:-1], sender.shape[:-1], B.shape[:-2], () if offset is None else offset.shape]
+        try:
+            batch_shape = torch.broadcast_shapes(*shapes)
+        except RuntimeError as error:
+            found = ", ".join(str(tuple(shape)) for shape in shapes)
+            raise InputError(
+                f"BlockBernoulli got edges of shapes {found} by receiver, sender, B and offset, expected shapes that "
+                "broadcast; make them (receivers, senders) by self.receiver and self.sender"
+            ) from error
         super().__init__(batch_shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> BlockBernoulli:
-        new = BlockBernoulli(self.receiver, self.sender, self.B, validate_args=False, temper=self.temper)
+        new = BlockBernoulli(self.receiver, self.sender, self.B, self.offset, False, temper=self.temper)
         # Expanded memberships would be (..., G) for every pair.
         new._batch_shape = torch.broadcast_shapes(self.batch_shape, torch.Size(batch_shape))
         return new
 
     def _between(self, matrix: Tensor) -> Tensor:
-        """z_i' M z_j for every pair, without a (..., G, G) tensor."""
-        return torch.einsum("...g,gh,...h->...", self.receiver, matrix.to(self.receiver), self.sender)
+        """r' M s for every pair, without a (..., G, H) tensor where one M is that of all."""
+        equation = "...g,gh,...h->..." if matrix.dim() == 2 else "...g,...gh,...h->..."
+        return torch.einsum(equation, self.receiver, matrix.to(self.receiver), self.sender)
+
+    def _logits(self) -> Tensor:
+        """logit B + offset, (..., G, H)."""
+        assert self.offset is not None
+        return self.B.logit() + self.offset[..., None, None]
 
     @property
     def probs(self) -> Tensor:
-        return self._between(self.B).clamp(0, 1).expand(self.batch_shape)
+        matrix = self.B if self.offset is None else self._logits().sigmoid()
+        return self._between(matrix).clamp(0, 1).expand(self.batch_shape)
 
     @property
     def mean(self) -> Tensor:
@@ -169,7 +197,12 @@ class BlockBernoulli(TorchDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        total = value * self._between(self.B.log()) + (1 - value) * self._between((-self.B).log1p())
+        if self.offset is None:
+            total = value * self._between(self.B.log()) + (1 - value) * self._between((-self.B).log1p())
+        else:
+            logits = self._logits()
+            # log P - log(1 - P) is the logit itself.
+            total = value * self._between(logits) + self._between(-softplus(logits))
         return total if self.temper == 1 else total / self.temper
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
@@ -184,3 +217,8 @@ class BlockBernoulli(TorchDistribution):
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
         with torch.no_grad():
             return torch.bernoulli(self.probs.expand(self._extended_shape(torch.Size(sample_shape))))
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + exp(x)) in full precision: torch's own takes x for it from 20 on, which is 2e-9 off."""
+    return torch.nn.functional.softplus(x, threshold=50)

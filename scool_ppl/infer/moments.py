@@ -9,13 +9,12 @@ from typing import Any
 
 import pyro
 import pyro.distributions as dist
-import torch
 from pyro import poutine
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from scool_ppl.errors import InputError
-from scool_ppl.infer.distributions import BlockBernoulli, OneHot
+from scool_ppl.infer.distributions import BlockBernoulli, OneHot, softplus
 
 AnyProgram = Callable[..., Any]
 """A Pyro program: whatever samples when it is called."""
@@ -86,11 +85,6 @@ def expected(kind: str, parameter: Tensor) -> Tensor:
     if kind == "dirichlet":
         return expected_log(parameter)
     return parameter.log_softmax(-1).exp() if kind == "one-hot" else parameter.sigmoid()
-
-
-def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)) in full precision: torch's own takes x for it from 20 on, which is 2e-9 off."""
-    return torch.nn.functional.softplus(x, threshold=50)
 
 
 def entropy(kind: str, parameter: Tensor, moment: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A model is run once on made-up evidence before anybody trains: what is wrong with it is said then, and nothing changes."""
+"""A model is run once on made-up evidence before anybody trains: what is wrong is said then, and nothing changes."""
 
 from __future__ import annotations
 

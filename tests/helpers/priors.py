@@ -8,14 +8,15 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro.infer import Predictive
+from pyro.nn import PyroParam
 from torch import Tensor
 
-from scool_ppl import AutoMeanField, GraphPrior
+from scool_ppl import AutoMeanField, BlockBernoulli, GraphPrior, OneHot
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.priors import MMSBM, SBM, Attention, FilterEncoder, Joint, ModelMixture
 from scool_ppl.look.evidence import Evidence
 from tests.helpers.evidence import evidence_of, random_log_lik
-from tests.helpers.small import normal
+from tests.helpers.small import normal, uniform
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -79,6 +80,39 @@ def sbm(num_clients: int, blocks: int, **options: Any) -> SBM:
 def mmsbm(num_clients: int, blocks: int = 2, **options: Any) -> MMSBM:
     prior: MMSBM = MMSBM(num_clients, blocks, **options).double()
     return prior
+
+
+class Distant(GraphPrior):
+    """Blocks and distances: logit P(Y_ij) = logit B[z_i, z_j] - slope d_ij, B and the slope learned."""
+
+    def __init__(self, num_clients: int, blocks: int = 2) -> None:
+        super().__init__(num_clients)
+        self.B = PyroParam(0.2 + 0.6 * uniform(blocks, blocks, seed=3), constraint=dist.constraints.unit_interval)
+        self.slope = torch.nn.Parameter(torch.tensor(0.8))
+        self.distance = uniform(num_clients, num_clients, seed=4)
+
+    def model(self, evidence: Evidence) -> Tensor:
+        with self.clients:
+            z = pyro.sample("z", OneHot(torch.ones(len(self.B)) / len(self.B)))
+        return self.edge(evidence, self.receiver(z), self.sender(z))
+
+    def edge(self, evidence: Evidence, receiver: Tensor, sender: Tensor) -> Tensor:
+        with self.edges:
+            away = evidence.peers.take(self.distance)
+            return pyro.sample("Y", BlockBernoulli(receiver, sender, self.B, offset=-self.slope * away))
+
+
+class Several(Distant):
+    """A matrix for near pairs, another for far ones."""
+
+    def __init__(self, num_clients: int, blocks: int = 2) -> None:
+        super().__init__(num_clients, blocks)
+        self.each = torch.nn.Parameter(normal(2, blocks, blocks, seed=5))
+
+    def edge(self, evidence: Evidence, receiver: Tensor, sender: Tensor) -> Tensor:
+        with self.edges:
+            far = (evidence.peers.take(self.distance) > 0.5).long()
+            return pyro.sample("Y", BlockBernoulli(receiver, sender, self.each.sigmoid()[far]))
 
 
 # Attention.

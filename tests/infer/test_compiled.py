@@ -32,6 +32,8 @@ from scool_ppl.infer.program import Program
 from scool_ppl.look.evidence import Evidence
 from tests.helpers.evidence import evidence_of, random_log_lik
 from tests.helpers.priors import (
+    Distant,
+    Several,
     attention,
     mixing,
     mmsbm,
@@ -212,6 +214,8 @@ PRIORS: dict[str, Callable[[int], GraphPrior]] = {
     "tempered sbm, fixed alpha": lambda size: sbm(size, 2, alpha=0.7, temper=2.5, learn_alpha=False),
     "mmsbm": lambda size: mmsbm(size, 2, alpha=0.8),
     "tempered mmsbm, fixed alpha": lambda size: mmsbm(size, 3, temper=1.5, learn_alpha=False),
+    "distant": Distant,
+    "several": Several,
     "mixture": lambda size: mixing(size, learn=True, log_pi=normal(size, size, seed=2).log_softmax(1)),
     "attention": attention,
     "fixed attention": lambda size: attention(size, learn=False),

@@ -87,6 +87,41 @@ def test_block_bernoulli_is_linear_in_every_soft_value() -> None:
     assert torch.allclose(BlockBernoulli(receiver, sender, B).log_prob(y), by_hand, atol=1e-12)
 
 
+def test_offsets_add_to_the_logits_of_every_edge_inside_the_sum_over_blocks() -> None:
+    """E[log p] = sum_gh r_g s_h [y log P + (1 - y) log(1 - P)], P = sigmoid(logit B_gh + o_ij), written out."""
+    B = torch.rand(3, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 0.8 + 0.1
+    receiver, sender = simplex(4, 1, 3), simplex(1, 5, 3, seed=1)
+    y = torch.rand(4, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    offset = 3 * torch.randn(4, 5, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    by_hand = torch.zeros(4, 5, dtype=torch.float64)
+    for g in range(3):
+        for h in range(3):
+            edge = dist.Bernoulli(logits=B[g, h].logit() + offset)
+            at_one, at_zero = edge.log_prob(torch.ones(4, 5).double()), edge.log_prob(torch.zeros(4, 5).double())
+            by_hand += receiver[..., g] * sender[..., h] * (y * at_one + (1 - y) * at_zero)
+    fn = BlockBernoulli(receiver, sender, B, offset=offset)
+    assert torch.allclose(fn.log_prob(y), by_hand, atol=1e-12)
+    each = (B.logit() + offset[..., None, None]).sigmoid()
+    assert torch.allclose(BlockBernoulli(receiver, sender, each).log_prob(y), by_hand, atol=1e-12), "a matrix each"
+    assert torch.allclose(fn.expand([2, 4, 5]).log_prob(y), by_hand.expand(2, 4, 5), atol=1e-12)
+    no_offset = BlockBernoulli(receiver, sender, B).log_prob(y)
+    assert torch.allclose(BlockBernoulli(receiver, sender, B, 0 * offset).log_prob(y), no_offset, atol=1e-12)
+
+
+def test_an_offset_beyond_all_numbers_is_no_nan() -> None:
+    z = torch.eye(2).double()
+    fn = BlockBernoulli(z[:, None], z[None], torch.full((2, 2), 0.5).double(), torch.full((2, 2), -1e4).double())
+    assert torch.equal(fn.log_prob(torch.zeros(2, 2)), torch.zeros(2, 2).double())
+    assert torch.equal(fn.log_prob(torch.ones(2, 2)), torch.full((2, 2), -1e4).double())
+    assert torch.equal(fn.sample(), torch.zeros(2, 2).double())
+
+
+def test_offsets_of_other_edges_are_refused() -> None:
+    z = simplex(4, 2)
+    with pytest.raises(ValueError, match=r"\(4, 1\), \(1, 4\), \(\), \(3, 3\) by receiver, sender, B and offset"):
+        BlockBernoulli(z[:, None], z[None], torch.full((2, 2), 0.5).double(), torch.zeros(3, 3))
+
+
 def test_block_bernoulli_draws_and_expands() -> None:
     z = torch.eye(2)
     fn = BlockBernoulli(z[:, None], z[None], torch.tensor([[0.9, 0.2], [0.3, 0.6]]))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import pytest
 import torch
 
+from scool_ppl import MomentELBO, NaturalGradient
 from scool_ppl.infer.enumeration import enumerated_bound, factors
 from scool_ppl.infer.priors.base import Joint
-from tests.helpers.evidence import random_log_lik
+from tests.helpers.evidence import evidence_of, random_log_lik
 from tests.helpers.priors import (
+    Distant,
+    Several,
     attending,
     attention,
     known_blocks,
+    rng,
     scattered,
     some_masked,
 )
@@ -66,3 +71,28 @@ def test_what_has_probability_zero_is_no_choice() -> None:
     for choices in found:
         (client,) = choices[0].place
         assert all(some_masked(4)[client, int(choice.value.argmax())] for choice in choices)
+
+
+@pytest.mark.parametrize("kind", [Distant, Several])
+@pytest.mark.parametrize("masked", [False, True])
+def test_edges_that_differ_in_more_than_their_blocks_keep_an_exact_bound(kind: type[Distant], masked: bool) -> None:
+    """Every configuration of three clients in two blocks, 2^6 graphs each."""
+    log_lik = random_log_lik(3)
+    joint, evidence = Joint(kind(3), log_lik), evidence_of(log_lik, some_masked(3) if masked else None)
+    guide = scattered(joint, evidence)
+    exact = float(MomentELBO().bound(joint, guide, evidence).detach())
+    assert exact == pytest.approx(enumerated_bound(joint, guide, evidence), abs=1e-10)
+
+
+@pytest.mark.parametrize("kind", [Distant, Several])
+def test_coordinate_ascent_on_it_is_compiled_and_ends_at_its_bound(kind: type[Distant]) -> None:
+    log_lik = random_log_lik(3)
+    evidence = evidence_of(log_lik)
+    joint = Joint(kind(3), log_lik)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # what cannot be compiled warns
+        found = NaturalGradient()(joint, evidence, {}, rng())
+    guide = scattered(joint, evidence)
+    guide.load(found.q)
+    assert found.elbo == pytest.approx(enumerated_bound(joint, guide, evidence), abs=1e-8)
+    assert found.elbo > found.bounds[0]

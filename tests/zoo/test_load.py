@@ -171,7 +171,7 @@ def test_unknown_names_are_refused(model: str, choices: dict[str, int], words: s
         ("import torch\ntorch.ones(2) @ torch.ones(3)", "RuntimeError"),
         ("open('/no/such/file')", "FileNotFoundError"),
         ("def build(num_clients):\n    return 3", "returned int, expected a CooperationModel"),
-        ("def build(num_clients):\n    return num_clients / 0", "build of '.*' failed: ZeroDivisionError"),
+        ("def build(num_clients):\n    return num_clients / 0", "build of '.*' failed: .*line 2: ZeroDivisionError"),
         ("def build(num_clients, depth):\n    return depth", "build of '.*' failed: TypeError.*depth"),
         ("def build():\n    return 3", "build of '.*' failed: TypeError"),
     ],
