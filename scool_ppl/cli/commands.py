@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from scool_ppl.base.options import parse_options
 from scool_ppl.base.signals import stoppable
 from scool_ppl.cli.choose import choose, posterior
 from scool_ppl.cli.compare import compare
@@ -26,6 +27,7 @@ from scool_ppl.runs.folder import MARK, Run, free_name
 from scool_ppl.runs.loggers import LOGGERS
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.workbench import Result, Workbench
+from scool_ppl.zoo.load import hyperparameters, parse_hyperparameters
 
 app = typer.Typer(rich_markup_mode=None)
 app.add_typer(commands, name="federations")
@@ -107,15 +109,24 @@ def plot(
 
 
 @app.command()
-def check(model: Annotated[str, typer.Argument(metavar="MODEL_FILE", help="a .py file or a model's name")]) -> None:
+def check(
+    model: Annotated[str, typer.Argument(metavar="MODEL_FILE", help="a .py file or a model's name")],
+    choices: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="its hyperparameters, and clients=N")
+    ] = None,
+) -> None:
     """Check that a prior keeps the contract.
 
-    Every line passes or says what to do.
+    Every line passes or says what to do. clients=N checks it with N clients, for a model whose files fix how many.
     """
     from scool_ppl.zoo.check import check_model
 
     words = {True: "pass", False: "FAIL", None: "skip"}
-    lines = check_model(model)
+    given = choices or []
+    clients = [] if "clients" in hyperparameters(model) else [one for one in given if one.startswith("clients=")]
+    number = parse_options("option", clients, _clients)
+    chosen = parse_hyperparameters(model, [one for one in given if one not in clients])
+    lines = check_model(model, number.get("clients"), **chosen)
     for line in lines:
         typer.echo(f"{words[line.passed]}  {line.name}: {line.note}")
     if any(line.passed is False for line in lines):
@@ -130,6 +141,10 @@ app.command()(export)
 app.command()(report)
 app.command()(models)
 app.command()(reproduce)
+
+
+def _clients(clients: int) -> None:
+    """What `scool check` takes beside hyperparameters."""
 
 
 def _report(result: Result, folder: Path) -> None:

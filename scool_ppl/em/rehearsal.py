@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -68,7 +69,12 @@ def _rehearse(em: EM) -> None:
         if evidence.peers.mask.numel() > FEW_PAIRS:
             _run_once(joint, evidence, random)
         else:
-            shortened(model.e_step)(joint, evidence, {}, random)
+            bound = shortened(model.e_step)(joint, evidence, {}, random).elbo
+            if not math.isfinite(bound):
+                raise InputError(
+                    f"the bound of {type(model.prior).__name__} is {bound} on random evidence, expected a finite number; "
+                    "`scool check` says which site makes it so"
+                )
 
 
 @torch.no_grad()

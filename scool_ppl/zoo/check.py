@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from pyro import poutine
 from torch import Tensor
 
+from scool_ppl.base.arguments import check_whole
+from scool_ppl.base.plugins import told
 from scool_ppl.base.randomness import generator
 from scool_ppl.data.specs import load_federation
 from scool_ppl.em.em import EM
 from scool_ppl.em.model import CooperationModel, Schedule
-from scool_ppl.errors import USER_ERRORS, InputError
+from scool_ppl.errors import USER_ERRORS, InputError, original
 from scool_ppl.infer.bound import MomentELBO
 from scool_ppl.infer.enumeration import enumerated_bound, enumerated_mode, factors
 from scool_ppl.infer.estep.modes import ModeSearch
@@ -26,8 +28,14 @@ from scool_ppl.infer.moments import latent_sites, log_joint
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.look.evidence import Evidence
 from scool_ppl.train.clients import Clients
+from scool_ppl.zoo.diagnosis import check_repeats, infinite, not_linear, one_hot_edges
 from scool_ppl.zoo.load import load_model, load_module
 
+CLIENTS = 5
+FEW = (3, 2)
+"""Numbers of clients for which every configuration is tried."""
+SIZED = f"if it is for one number N of clients and not for {CLIENTS}, add clients=N"
+ENUMERATION = "bound against enumeration"
 DRAWS = 800
 MOST_CONFIGURATIONS = 3000
 
@@ -47,9 +55,12 @@ class _NotApplicableError(Exception):
 class _Case:
     """A model at work: a few clients after a little training, one pair of them masked."""
 
-    def __init__(self, model: str | os.PathLike[str], num_clients: int) -> None:
-        federation = load_federation(f"permuted:digits:clients={num_clients},groups=2,train=20,validation=0.2,test=20")
-        built = load_model(model, num_clients, federation=federation)
+    def __init__(self, model: str | os.PathLike[str], num_clients: int, choices: Mapping[str, Any]) -> None:
+        each = max(1, min(20, 800 // num_clients))  # there are some 1,800 digits
+        federation = load_federation(
+            f"permuted:digits:clients={num_clients},groups=2,train={each},validation=0.2,test={each}"
+        )
+        built = load_model(model, num_clients, federation=federation, **choices)
         em = EM(built, Clients(federation), Schedule(warmup_epochs=5))
         self.model: CooperationModel = em.model  # of a portfolio the track that is shown
         self.em = em
@@ -84,21 +95,27 @@ class _Case:
         return guide
 
 
-def check_model(model: str | os.PathLike[str]) -> list[Check]:
-    """All checks on a model file; when an early one fails those that build on it are left out."""
+def check_model(model: str | os.PathLike[str], num_clients: int | None = None, **choices: Any) -> list[Check]:
+    """All checks on a model file; when an early one fails those that build on it are left out.
+
+    `num_clients` is for a model that is of so many clients only, `choices` are its hyperparameters.
+    """
+    check_whole("clients", 2 if num_clients is None else num_clients, least=2)
     load_module(model)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # What is not linear is said in the report.
         warnings.filterwarnings("ignore", message=".* runs in Pyro at every evaluation")
-        return _report(model)
+        warnings.filterwarnings("ignore", message="Encountered ")  # nor what is no number
+        return _report(model, num_clients, choices)
 
 
-def _report(model: str | os.PathLike[str]) -> list[Check]:
+def _report(model: str | os.PathLike[str], num_clients: int | None, choices: Mapping[str, Any]) -> list[Check]:
     report: list[Check] = []
     try:
-        case = _Case(model, 5)
+        case = _Case(model, CLIENTS if num_clients is None else num_clients, choices)
     except USER_ERRORS as error:
-        return [Check("builds and looks", False, _line(error))]
+        sized = num_clients is None and isinstance(error.__cause__ or error, RuntimeError | ValueError | LookupError)
+        return [Check("builds and looks", False, f"{_line(error)}; {SIZED}" if sized else _line(error))]
     report.append(Check("builds and looks", True, type(case.model.prior).__name__))
     for name, check, vital in [*CHECKS, *(PORTFOLIO if case.em.beside else ())]:
         try:
@@ -109,13 +126,17 @@ def _report(model: str | os.PathLike[str]) -> list[Check]:
             report.append(Check(name, False, _line(error)))
             if vital:
                 return report
-    report.append(_enumerated(model))
+    try:
+        report.append(_enumerated(model, choices))
+    except USER_ERRORS as error:
+        fixed = num_clients is not None
+        note = f"not {FEW[0]} clients, too many to enumerate" if fixed else f"{_line(error)}; {SIZED}"
+        report.append(Check(ENUMERATION, None if fixed else False, note))
     return report
 
 
 def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if isinstance(error, InputError) else f"{type(error).__name__}: {text[:300]}"
+    return " ".join(str(original(error)).split()) if isinstance(error, InputError) else told(error)
 
 
 def _runs(case: _Case) -> str:
@@ -126,7 +147,13 @@ def _runs(case: _Case) -> str:
     value = trace.nodes["_RETURN"]["value"]
     if value is None or not torch.equal(torch.as_tensor(value), trace.nodes["Y"]["value"]):
         raise InputError("`model` does not return its sample of 'Y', expected `return pyro.sample('Y', ...)`")
+    one_hot_edges(trace, case.prior.kind)
     return f"sites {', '.join(found)}"
+
+
+def _repeats(case: _Case) -> str:
+    check_repeats(case.prior, case.evidence)
+    return "at the same seed, and at the same values"
 
 
 PLATES = ("clients", "receivers", "senders")
@@ -209,6 +236,13 @@ def _learns(case: _Case) -> str:
             "prior and guide have no learnable parameter, expected pyro.nn.PyroParam or torch.nn.Parameter attributes"
         )
     torch.manual_seed(0)
+    where = infinite(case.joint, case.guide, case.evidence)
+    if where is not None:
+        raise InputError(
+            f"{where} at the start of q, expected a finite bound; keep probabilities inside (0, 1), e.g. by "
+            ".clamp(0.01, 0.99)"
+        )
+    torch.manual_seed(0)
     loss = MomentELBO().differentiable_loss(case.joint, case.guide, case.evidence)
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     loss = loss.detach()
@@ -243,9 +277,10 @@ def _moments(case: _Case) -> str:
     sampled = torch.stack(draws).double()
     error = float(sampled.std()) / math.sqrt(DRAWS)
     if abs(exact - float(sampled.mean())) > 5 * error + 1e-6:
+        why = not_linear(case.joint, guide, case.evidence) or "its continuous sites need more draws"
         raise InputError(
             f"the moment bound is {exact:.2f}, {DRAWS} draws give {float(sampled.mean()):.2f} +- {error:.2f}: the program "
-            "is not linear in its moments (a log of a sum?); use OneHot and BlockBernoulli, or SVIStep with Trace_ELBO"
+            f"is not linear in its moments ({why}); use OneHot and BlockBernoulli, or SVIStep with Trace_ELBO"
         )
     return f"{exact:.2f}, sampled {float(sampled.mean()):.2f} +- {error:.2f}"
 
@@ -272,6 +307,7 @@ def _deploys(case: _Case) -> str:
 
 CHECKS: list[tuple[str, Callable[[_Case], str], bool]] = [
     ("samples a site 'Y' and returns it", _runs, True),
+    ("the same program every time", _repeats, True),
     ("shape of 'Y'", _shape, True),
     ("plates of 'Y'", _plates, True),
     ("masked pairs", _mask, False),
@@ -284,11 +320,11 @@ CHECKS: list[tuple[str, Callable[[_Case], str], bool]] = [
 PORTFOLIO: list[tuple[str, Callable[[_Case], str], bool]] = [("all tracks, and what is deployed", _deploys, False)]
 
 
-def _enumerated(model: str | os.PathLike[str]) -> Check:
-    """The bound against brute force over every configuration of the discrete sites, for 3 clients or 2."""
-    name = "bound against enumeration"
-    for num_clients in (3, 2):
-        case = _Case(model, num_clients)
+def _enumerated(model: str | os.PathLike[str], choices: Mapping[str, Any]) -> Check:
+    """The bound against brute force over every configuration of the discrete sites, for a few clients."""
+    name = ENUMERATION
+    for num_clients in FEW:
+        case = _Case(model, num_clients, choices)
         if not _values(case) or not case.automatic:
             return Check(name, None, "nothing to enumerate")
         guide = case.scattered()
@@ -301,9 +337,8 @@ def _enumerated(model: str | os.PathLike[str]) -> Check:
         exact = float(MomentELBO().bound(case.joint, guide, case.evidence).detach())
         brute = enumerated_bound(case.joint, guide, case.evidence)
         if abs(exact - brute) > 1e-5 * (1 + abs(brute)):  # a prior's constants may be float32
-            return Check(
-                name, False, f"the moment bound is {exact:.6f}, enumeration gives {brute:.6f}: not linear in z"
-            )
+            why = not_linear(case.joint, guide, case.evidence) or "something is counted that q does not have"
+            return Check(name, False, f"the moment bound is {exact:.6f}, enumeration gives {brute:.6f}: {why}")
         return Check(name, True, f"{num_clients} clients: both {exact:.6f}")
     return Check(name, None, f"more than {MOST_CONFIGURATIONS} configurations")
 

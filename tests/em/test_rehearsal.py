@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyro
 import pytest
 import torch
 
-from scool_ppl import CooperationModel, GraphPrior, InputError, NaturalGradient, load_model
+from scool_ppl import BlockBernoulli, CooperationModel, GraphPrior, InputError, NaturalGradient, load_model
 from scool_ppl.em.em import EM
 from scool_ppl.em.rehearsal import FEW_PAIRS, rehearse, shortened
 from scool_ppl.infer.estep.modes import ModeSearch
@@ -23,7 +24,7 @@ PRIOR = """
 import pyro
 import pyro.distributions as dist
 import torch
-from scool_ppl import CooperationModel, GraphPrior, SVIStep, likelihoods, mixing
+from scool_ppl import BlockBernoulli, CooperationModel, GraphPrior, SVIStep, likelihoods, mixing
 
 
 class Mine(GraphPrior):
@@ -189,3 +190,13 @@ def test_a_prior_that_changes_is_a_copy() -> None:
     with pytest.raises(InputError, match="ValueError: stop"):
         rehearse(em)
     assert em.model.prior.runs == 0
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_a_bound_that_is_no_number_is_said_before(value: float) -> None:
+    class Never(SBM):
+        def sample_edges(self, receiver: torch.Tensor, sender: torch.Tensor) -> torch.Tensor:
+            return pyro.sample("Y", BlockBernoulli(receiver, sender, torch.full((2, 2), value)))
+
+    with pytest.raises(InputError, match=r"the bound of Never is .* on random evidence, expected a finite number"):
+        rehearse(EM(CooperationModel(Never(4, 2), CrossLoss(), MixUpdates()), clients(4)))

@@ -11,6 +11,7 @@ import scool_ppl.zoo.check as check
 from scool_ppl import InputError
 from scool_ppl.zoo import load as zoo
 from scool_ppl.zoo.check import Check, check_model
+from tests.helpers.command import refused, scool
 
 RING = (zoo.models_folder() / "ring.py").read_text()
 SAMPLE = 'return pyro.sample("Y", dist.Bernoulli(logits=self.b - torch.minimum(steps, self.num_clients - steps)))'
@@ -60,7 +61,7 @@ def test_every_model_passes(model: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(check, "DRAWS", 200)  # with fewer draws the margin of error is wider, as it is computed
     report = check_model(model)
     assert not failures(report)
-    assert len(report) == (12 if model == "hedge" else 11), "of a portfolio all tracks are run, too"
+    assert len(report) == (13 if model == "hedge" else 12), "of a portfolio all tracks are run, too"
     assert sum(line.passed is True for line in report) >= 7
 
 
@@ -105,6 +106,44 @@ BROKEN = {
         "finite bound and gradients",
         "keep probabilities inside (0, 1)",
     ),
+    "numbers of numpy": (
+        ring(("self.b - ", "self.b + np.random.randn() - "), ("import torch\n", "import numpy as np\nimport torch\n")),
+        "the same program every time",
+        "site 'Y' (Bernoulli) differs between two runs with the same torch seed",
+    ),
+    "random constants": (
+        ring(("self.b - ", "self.b + torch.randn(()) - ")),
+        "the same program every time",
+        "random numbers that are no sites",
+    ),
+    "never": (
+        ring(
+            (SAMPLE, 'return pyro.sample("Y", BlockBernoulli(self.receiver(z), self.sender(z), torch.eye(2)))'),
+            (PLATES, LOG_OF_SUM),
+            ("import CooperationModel,", "import BlockBernoulli, CooperationModel, OneHot,"),
+        ),
+        "finite bound and gradients",
+        "site 'Y' (BlockBernoulli) has the log-density -inf",
+    ),
+    "rows that do not say so": (
+        ring(
+            (PLATES, "with self.clients:"),
+            (SAMPLE, 'return pyro.sample("Y", OneHot(logits=self.b - steps))'),
+            ("import CooperationModel,", "import CooperationModel, OneHot,"),
+        ),
+        "samples a site 'Y' and returns it",
+        'set kind = "rows" in the class',
+    ),
+    "one number of clients": (
+        ring((LEARNED, "self.b = torch.nn.Parameter(torch.ones(8, 8) * torch.ones(num_clients, 1))")),
+        "builds and looks",
+        "add clients=N",
+    ),
+    "one number of clients, at work": (
+        ring(("self.b - torch", "self.b * torch.ones(5, 5) - torch")),
+        "bound against enumeration",
+        "add clients=N",
+    ),
     "another number of clients": (
         ring(("Ring(num_clients)", "Ring(4)")),
         "builds and looks",
@@ -133,9 +172,44 @@ def test_the_logarithm_of_a_sum_is_seen_by_enumeration_and_in_draws(tmp_path: Pa
         ("import CooperationModel,", "import CooperationModel, OneHot,"),
     )
     found = failures(report_of(tmp_path, text))
-    assert "not linear in z" in found["bound against enumeration"]
+    assert "site 'Y' (Bernoulli) is not linear in 'z'" in found["bound against enumeration"]
+    assert "site 'Y' (Bernoulli) is not linear in 'z'" in found["moment bound against draws"]
     assert "is not linear in its moments" in found["moment bound against draws"]
     assert set(found) == {"bound against enumeration", "moment bound against draws"}
+
+
+def test_the_line_of_an_error_is_named(tmp_path: Path) -> None:
+    text = ring(("torch.minimum", "torch.minimal"))
+    line = next(number for number, row in enumerate(text.splitlines(), 1) if "minimal" in row)
+    (note,) = failures(report_of(tmp_path, text)).values()
+    assert f"mine.py, line {line}: AttributeError" in note
+
+
+def test_a_model_of_a_fixed_size_is_checked_at_its_size(tmp_path: Path) -> None:
+    """With hyperparameters; what cannot be enumerated is skipped."""
+    text = ring((LEARNED, "self.b = torch.nn.Parameter(torch.ones(8, 8) * torch.ones(num_clients, 1) * scale)"))
+    text = text.replace("num_clients: int)", "num_clients: int, scale=None)").replace(
+        "Ring(num_clients)", "Ring(num_clients, scale)"
+    )
+    (tmp_path / "mine.py").write_text(text)
+    report = check_model(tmp_path / "mine.py", 8, scale=2)
+    assert not failures(report)
+    assert next(line.note for line in report if line.name == "shape of 'Y'") == "8 receivers x 8 candidates"
+    assert [line.name for line in report if line.passed is None] == ["bound against enumeration"]
+    answer = scool("check", tmp_path / "mine.py", "clients=8", "scale=2")
+    assert answer.code == 0
+    assert "8 receivers x 8 candidates" in answer.out
+    for wrong, words in (
+        ("clients=1", "at least 2"),
+        ("clients=x", "whole number"),
+        ("scala=3", "did you mean 'scale'"),
+    ):
+        assert words in refused("check", tmp_path / "mine.py", wrong)
+
+
+def test_a_prior_none_of_whose_parameters_is_used_passes(tmp_path: Path) -> None:
+    """The optimiser has nothing to raise."""
+    assert not failures(report_of(tmp_path, ring(("logits=self.b - ", "logits=1.0 - "))))
 
 
 def test_a_guide_of_ones_own_passes(tmp_path: Path) -> None:

@@ -380,7 +380,8 @@ class _Ascent:
             optimizer.zero_grad()
             with torch.enable_grad():
                 loss = self.expectation.loss()
-                loss.backward()
+                if loss.requires_grad:  # not where the program uses none of these parameters
+                    loss.backward()
             return loss
 
         return optimizer, closure
