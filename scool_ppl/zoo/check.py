@@ -28,7 +28,7 @@ from scool_ppl.infer.moments import latent_sites, log_joint
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.look.evidence import Evidence
 from scool_ppl.train.clients import Clients
-from scool_ppl.zoo.diagnosis import check_repeats, infinite, not_linear, one_hot_edges
+from scool_ppl.zoo.diagnosis import check_repeats, infinite, not_linear, one_hot_edges, terms
 from scool_ppl.zoo.load import load_model, load_module
 
 CLIENTS = 5
@@ -141,7 +141,7 @@ def _line(error: BaseException) -> str:
 
 def _runs(case: _Case) -> str:
     trace = case.trace()
-    found = [name for name, site in trace.nodes.items() if site["type"] == "sample" and name not in PLATES]
+    found = [site["name"] for site in terms(trace)]
     if "Y" not in found:
         raise InputError(f"sites {found} are sampled, expected one named 'Y'; write pyro.sample('Y', ...)")
     value = trace.nodes["_RETURN"]["value"]
@@ -154,9 +154,6 @@ def _runs(case: _Case) -> str:
 def _repeats(case: _Case) -> str:
     check_repeats(case.prior, case.evidence)
     return "at the same seed, and at the same values"
-
-
-PLATES = ("clients", "receivers", "senders")
 
 
 def _shape(case: _Case) -> str:
