@@ -1,4 +1,4 @@
-"""Priors that a new user writes with the documents alone: they are checked, and fitted for two rounds, without a warning."""
+"""Priors that a new user writes with the documents alone: they are checked, and fitted for two rounds, unwarned."""
 
 from __future__ import annotations
 
