@@ -22,8 +22,8 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.estep.svi import guide_of
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import latent_sites, log_joint, site_value
-from scool_ppl.infer.precision import promoted
 from scool_ppl.infer.priors.base import Joint
+from scool_ppl.infer.program import promoted
 from scool_ppl.look.evidence import BlankEvidence, Evidence
 from scool_ppl.train.round_start import RoundStart
 

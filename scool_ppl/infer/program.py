@@ -1,19 +1,25 @@
-"""Program: a Pyro program with parameters of its own, which are learned by raising the bound."""
+"""Program: a Pyro program with parameters of its own, which are learned by raising the bound, all in float64."""
 
 from __future__ import annotations
 
+import copy
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pyro
+import torch
 from pyro.nn import PyroModule
+from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import _PYRO_STACK
 from pyro.poutine.trace_messenger import TraceMessenger
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from torch.nn import Parameter
+from torch.overrides import TorchFunctionMode
 
 from scool_ppl.errors import InputError
-from scool_ppl.infer.precision import in_double, promoted
 
 
 class LocalModule(PyroModule):
@@ -60,7 +66,7 @@ class Program(LocalModule):
     settled, and not after every sweep or step."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        plain = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+        plain = isinstance(value, Tensor) and not isinstance(value, Parameter)
         super().__setattr__(name, in_double(value) if plain else value)
         if isinstance(value, nn.Module):
             value.double()
@@ -73,7 +79,7 @@ class Program(LocalModule):
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         super().register_buffer(name, in_double(tensor), persistent)
 
-    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
         if param is not None:
             param.data = in_double(param.data)
         super().register_parameter(name, param)
@@ -103,3 +109,75 @@ class Program(LocalModule):
     def state(self) -> dict[str, Tensor]:
         """All parameters and buffers as plain tensors."""
         return {name: value.detach().clone() for name, value in self.state_dict().items()}
+
+
+@contextmanager
+def promoted() -> Iterator[None]:
+    """In here torch's functions take tensors of several precisions, and what is sampled is float64.
+
+    Both are this thread's alone, and what runs without them runs as it would have: no default of torch is changed.
+    """
+    with _Calls(), _Sites():
+        yield
+
+
+def in_double(value: Any) -> Any:
+    """A tensor of floating-point numbers as float64, a distribution with such tensors; anything else as it is."""
+    if isinstance(value, Tensor):
+        return value.double() if value.is_floating_point() and value.dtype != torch.float64 else value
+    if not isinstance(value, Distribution):
+        return value
+    changed = {name: new for name, old in vars(value).items() if (new := in_double(old)) is not old}
+    if not changed:
+        return value
+    finer = copy.copy(value)
+    vars(finer).update(changed)
+    return finer
+
+
+class _Calls(TorchFunctionMode):
+    """A call that torch refuses for the sake of mixed precisions is done again in the finest of them.
+
+    torch promotes sums and products of mixed precisions by itself, and refuses products of matrices. What a call writes
+    into keeps its precision.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError:
+            mixed = {x.dtype for x in _floats((args, kwargs))}
+            if len(mixed) < 2:
+                raise
+            name = getattr(func, "__name__", "")
+            writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+            dtype = args[0].dtype if writes else max(mixed, key=lambda kind: torch.finfo(kind).bits)
+            return func(*_cast(args, dtype), **_cast(kwargs, dtype))
+
+
+class _Sites(Messenger):
+    """Distributions of sample sites in float64, and so what is drawn from them, and what is observed."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if isinstance(msg["fn"], Distribution):
+            msg["fn"], msg["value"] = in_double(msg["fn"]), in_double(msg["value"])
+
+
+def _floats(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        if tree.is_floating_point():
+            yield tree
+    elif isinstance(tree, dict | list | tuple):
+        for value in tree.values() if isinstance(tree, dict) else tree:
+            yield from _floats(value)
+
+
+def _cast(tree: Any, dtype: torch.dtype) -> Any:
+    if isinstance(tree, Tensor):
+        return tree.to(dtype) if tree.is_floating_point() and tree.dtype != dtype else tree
+    if isinstance(tree, dict):
+        return {key: _cast(value, dtype) for key, value in tree.items()}
+    return type(tree)(_cast(value, dtype) for value in tree) if type(tree) in (list, tuple) else tree

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from scool_ppl.errors import InputError
 from scool_ppl.infer.guide import AutoMeanField
-from scool_ppl.infer.precision import promoted
 from scool_ppl.infer.priors.base import Joint
-from scool_ppl.infer.program import Program
+from scool_ppl.infer.program import Program, promoted
 from scool_ppl.look.evidence import Evidence
 
 Values = dict[str, Tensor]

@@ -16,8 +16,8 @@ from scool_ppl.infer.distributions import NEVER
 from scool_ppl.infer.estep.base import Posterior, Values, looked_at, set_closed_form
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import log_joint
-from scool_ppl.infer.precision import promoted
 from scool_ppl.infer.priors.base import GraphPrior, Joint
+from scool_ppl.infer.program import promoted
 from scool_ppl.look.evidence import Evidence
 from scool_ppl.look.likelihoods import RowWise
 

@@ -27,9 +27,8 @@ from scool_ppl.infer.expectation import Expectation, Interpreted
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import AnyProgram, entropy, expected, factor, log_joint, soft_values
 from scool_ppl.infer.multilinear import UnsupportedError
-from scool_ppl.infer.precision import promoted
 from scool_ppl.infer.priors.base import GraphPrior, Joint
-from scool_ppl.infer.program import Program
+from scool_ppl.infer.program import Program, promoted
 from scool_ppl.look.evidence import Evidence
 
 _COMPARED: set[object] = set()

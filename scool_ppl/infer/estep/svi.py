@@ -26,9 +26,8 @@ from scool_ppl.infer.estep.base import (
 )
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import latent_sites, log_joint, moment, site_value
-from scool_ppl.infer.precision import promoted
 from scool_ppl.infer.priors.base import GraphPrior, Joint
-from scool_ppl.infer.program import LocalModule
+from scool_ppl.infer.program import LocalModule, promoted
 from scool_ppl.look.evidence import Evidence
 
 

@@ -18,8 +18,8 @@ from torch import Tensor
 from scool_ppl import BlockBernoulli, GraphPrior, MomentELBO, NaturalGradient, OneHot, SVIStep
 from scool_ppl.infer.estep.svi import OwnGuide
 from scool_ppl.infer.guide import AutoMeanField
-from scool_ppl.infer.precision import in_double, promoted
 from scool_ppl.infer.priors import Joint
+from scool_ppl.infer.program import in_double, promoted
 from tests.helpers.evidence import evidence_of, random_log_lik
 from tests.helpers.priors import rng
 
