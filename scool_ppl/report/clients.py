@@ -7,6 +7,9 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.runs.folder import Run
 
@@ -31,7 +34,7 @@ class Clients(NamedTuple):
         return self.numbers("gain_over_local")
 
 
-def read_clients(run: Run, graph: CooperationGraph) -> Clients:
+def read_clients(run: Run, graph: CooperationGraph, blocks: NDArray[np.int64]) -> Clients:
     """clients.csv, or what the graph knows where there is no such file or it is of other clients."""
     path = run.path / FILE
     rows = _rows(path) if path.is_file() else []
@@ -46,7 +49,7 @@ def read_clients(run: Run, graph: CooperationGraph) -> Clients:
             table["train"] = [float(value) for value in graph.samples.tolist()]
         if graph.accuracy is not None:
             table["accuracy"] = [_finite(value) for value in graph.accuracy.double().tolist()]
-    table = {"client": table["client"], "block": [float(block) for block in graph.blocks().tolist()], **table}
+    table = {"client": table["client"], "block": [float(block) for block in blocks.tolist()], **table}
     return Clients({name: values for name, values in table.items() if any(v not in (None, "") for v in values)})
 
 

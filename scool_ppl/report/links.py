@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scool_ppl.graph.belief import NEGLIGIBLE
 from scool_ppl.plots.style import Array
 
 MOST_EDGES = 10_000
@@ -16,9 +17,9 @@ MOST_CELLS = 200
 """So many rows and columns a matrix has; of more clients, neighbours in its order are averaged."""
 
 
-BELIEVED_ABOVE = {"edges": 0.5, "rows": 0.5, "point": 0.01}
+BELIEVED_ABOVE = {"edges": 0.5, "rows": 0.5, "point": NEGLIGIBLE}
 """From which strength on a link is believed: more probable than not, more than half of the heaviest of its row, all but
-negligible weights."""
+negligible weights; see `graph.belief`."""
 
 
 class Links(NamedTuple):

@@ -41,7 +41,8 @@ def run_page(run: Run) -> str:
         )
     intervals = None if ends is None else (ends[0].double().numpy(), ends[1].double().numpy())
     links = links_of(graph.kind, last, intervals)
-    clients, blocks = read_clients(run, graph), graph.blocks().numpy()
+    blocks = groups_of(graph)
+    clients = read_clients(run, graph, blocks)
     by_name = layout(graph)
     places = np.array([by_name[name] for name in graph.names]) * [1, -1]  # a page's second axis points down
     frames = {f"round {round}": weights.double().numpy() for round, weights in sorted(graphs.items())}
@@ -53,9 +54,9 @@ def run_page(run: Run) -> str:
         "believed": BELIEVED_ABOVE[graph.kind],
         "kind": graph.kind,
         "palette": PALETTE,
-        "clients": _nodes(graph, clients, links, places),
+        "clients": _nodes(graph, clients, links, blocks, places),
         "edges": strongest(links),
-        "blocks": _block_nodes(graph, clients, links, places),
+        "blocks": _block_nodes(graph, clients, links, blocks, places),
         "startWithBlocks": graph.num_clients > MANY and int(blocks.max()) + 1 < graph.num_clients // 2,
         "matrix": matrices(frames, weights_order(graph), links.highest),
         "colours": _viridis(),
@@ -95,6 +96,14 @@ def _rows(clients: Clients) -> list[list[Any]]:
     return [[cell(value) for value in row] for row in zip(*clients.columns.values(), strict=True)]
 
 
+def groups_of(graph: CooperationGraph) -> NDArray[np.int64]:
+    """The connected blocks (K,) as they are numbered here: those of several clients first, each by first appearance."""
+    pieces = graph.connected_blocks().numpy()
+    rank = np.argsort(np.argsort(np.bincount(pieces) == 1, kind="stable"), kind="stable")
+    found: NDArray[np.int64] = rank[pieces]
+    return found
+
+
 def _title(asked: Row, summary: Row, run: Run) -> str:
     model = str(asked.get("model") or summary.get("model") or run.path.name)
     federation = asked.get("federation") or summary.get("federation")
@@ -117,7 +126,7 @@ def _tiles(summary: Row, clients: Clients, links: Links, blocks: NDArray[np.int6
     score = str(summary.get("score", "accuracy"))
     told = [
         (f"{len(blocks)}", "clients"),
-        (f"{int(blocks.max()) + 1}", "blocks"),
+        (f"{int((np.bincount(blocks) > 1).sum())}", "blocks"),
         (f"{int(links.believed.sum()):,}", "links"),
     ]
     means = {score: "accuracy", f"{score} alone": "accuracy_local"}
@@ -134,13 +143,15 @@ def _tiles(summary: Row, clients: Clients, links: Links, blocks: NDArray[np.int6
     return told
 
 
-def _nodes(graph: CooperationGraph, clients: Clients, links: Links, places: Array) -> dict[str, list[Any]]:
+def _nodes(
+    graph: CooperationGraph, clients: Clients, links: Links, blocks: NDArray[np.int64], places: Array
+) -> dict[str, list[Any]]:
     """Columns of the clients: places on the page, and what is shown of each."""
     believed = links.believed
     return {
         "name": list(graph.names),
         "label": short_names(graph.names),
-        "block": graph.blocks().tolist(),
+        "block": blocks.tolist(),
         "group": [None] * graph.num_clients if graph.groups is None else [int(group) for group in graph.groups],
         "samples": clients.numbers("train"),
         "with": _short(clients.numbers("accuracy")),
@@ -153,9 +164,10 @@ def _nodes(graph: CooperationGraph, clients: Clients, links: Links, places: Arra
     }
 
 
-def _block_nodes(graph: CooperationGraph, clients: Clients, links: Links, places: Array) -> dict[str, Any]:
+def _block_nodes(
+    graph: CooperationGraph, clients: Clients, links: Links, blocks: NDArray[np.int64], places: Array
+) -> dict[str, Any]:
     """Columns of the blocks, and the mean weights between them."""
-    blocks = graph.blocks().numpy()
     count = int(blocks.max()) + 1
     density, strength = between_blocks(links.weights, blocks), between_blocks(links.strength, blocks)
     members = [np.flatnonzero(blocks == block) for block in range(count)]

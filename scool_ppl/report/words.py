@@ -78,11 +78,10 @@ def _inside(links: Links, blocks: NDArray[np.int64]) -> str:
     inside = float((blocks[receivers] == blocks[senders]).mean())
     alone = int((sizes == 1).sum())
     if alone == count:
-        return "No clients are a group: every one is of a kind of its own."
+        return "No clients are a group: none of the links is inside one."
     groups = f"{count - alone} group{'s' * (count - alone != 1)} of {_range(sizes[sizes > 1])} clients"
-    single = f" and {alone} client{'s' * (alone != 1)} of a kind of {'its' if alone == 1 else 'their'} own"
     share = "all links are" if inside == 1 else f"{inside:.0%} of the links are"
-    return f"There are {groups}{single if alone else ''}; {share} inside a group."
+    return f"There {'is' if count - alone == 1 else 'are'} {groups}; {share} inside a group."
 
 
 def _range(sizes: NDArray[np.int64]) -> str:

@@ -6,7 +6,9 @@ import base64
 
 import numpy as np
 import pytest
+import torch
 
+from scool_ppl.graph.belief import believed as graph_believes
 from scool_ppl.report.links import MOST_CELLS, Links, between_blocks, links_of, matrices, strongest
 from tests.helpers.reports import cooperation
 
@@ -43,6 +45,8 @@ def test_of_too_many_edges_everybodys_strongest_are_kept_with_their_intervals() 
 def test_what_is_believed(kind: str, believed: list[list[int]]) -> None:
     weights = np.array([[0.1, 0.7, 0.2], [0.3, 0.3, 0.4], [0.1, 0.005, 0.895]])
     assert links_of(kind, weights).believed.astype(int).tolist() == believed
+    by_the_library = graph_believes(torch.tensor(weights), kind).fill_diagonal_(False)
+    assert by_the_library.long().tolist() == believed
 
 
 def test_strength_is_told_where_it_is_not_the_weight() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from scool_ppl.errors import InputError
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.report.run import MANY, run_page
+from scool_ppl.report.run import MANY, groups_of, run_page
 from tests.helpers.reports import cooperation, folder
 from tests.helpers.runs import finished
 
@@ -51,6 +52,15 @@ def test_what_was_asked_is_told(page: str) -> None:
     for told in ("mine on four:digits", "width default", "torch 9.9", "train 12.50", "mean accuracy alone 0.500"):
         assert told in text
     assert "it holds 95 % of the draws" in text
+
+
+def test_blocks_are_what_links_connect_and_who_is_alone_comes_last() -> None:
+    """Clients 0 and 4 learn from nobody and teach nobody, though their memberships are those of the others."""
+    graph = cooperation()
+    weights = graph.weights.clone()
+    for client in (0, 4):
+        weights[client], weights[:, client] = 0, 0
+    assert groups_of(replace(graph, weights=weights, low=None, high=None)).tolist() == [2, 0, 0, 0, 3, 1, 1, 1]
 
 
 def test_a_run_without_intervals_or_baseline_invents_none(tmp_path: Path) -> None:

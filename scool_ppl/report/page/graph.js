@@ -12,6 +12,7 @@
   const dark = matchMedia("screen and (prefers-color-scheme: dark)");
   // On dark paper the darkest colours are made lighter, black most of all.
   const colour = (block) => {
+    if (blocks.size[block] === 1) return "#8a939d"; // who is alone is no block
     const hex = palette[block % palette.length];
     if (!dark.matches || brightness(hex) > 75) return hex;
     return `#${parts(hex).map((part) => Math.round(part + 0.55 * (255 - part)).toString(16).padStart(2, "0")).join("")}`;
@@ -164,8 +165,11 @@
     return mark;
   };
   const paintLegend = () => {
-    const lines = blocks.size.slice(0, 40).map((size, block) => element("li", null, dot(colour(block)), element("span", `block ${block} (${plural(size, "client")})`)));
-    if (blocks.size.length > 40) lines.push(element("li", `and ${blocks.size.length - 40} more`));
+    const several = blocks.size.filter((size) => size > 1); // they come first
+    const alone = blocks.size.length - several.length;
+    const lines = several.slice(0, 40).map((size, block) => element("li", null, dot(colour(block)), element("span", `block ${block} (${plural(size, "client")})`)));
+    if (several.length > 40) lines.push(element("li", `and ${several.length - 40} more blocks`));
+    if (alone) lines.push(element("li", null, dot("#8a939d"), element("span", `on their own (${plural(alone, "client")})`)));
     document.getElementById("legend").replaceChildren(...lines);
   };
 
