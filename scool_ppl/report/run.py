@@ -12,7 +12,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.graph.layout import layout
 from scool_ppl.plots.matrix import weights_order
-from scool_ppl.plots.style import PALETTE, Array, short_names
+from scool_ppl.plots.style import Array, colours, short_names
 from scool_ppl.report.clients import Clients, read_clients
 from scool_ppl.report.curves import history_svg
 from scool_ppl.report.links import BELIEVED_ABOVE, Links, between_blocks, links_of, matrices, strongest
@@ -53,7 +53,7 @@ def run_page(run: Run) -> str:
         "score": str(summary.get("score", "accuracy")),
         "believed": BELIEVED_ABOVE[graph.kind],
         "kind": graph.kind,
-        "palette": PALETTE,
+        "palette": colours(min(40, max(1, int((np.bincount(blocks) > 1).sum())))),
         "clients": _nodes(graph, clients, links, blocks, places),
         "edges": strongest(links),
         "blocks": _block_nodes(graph, clients, links, blocks, places),

@@ -43,6 +43,7 @@ def test_the_graph_is_that_of_the_folder(page: str) -> None:
     assert data["blocks"]["with"] == [0.5, 0.525]
     assert data["probabilities"]
     assert not data["startWithBlocks"]
+    assert len(set(data["palette"])) == 2
     assert list(data["matrix"]["frames"]) == ["round 1", "round 2", "truth"]
 
 
