@@ -146,7 +146,10 @@ class AnyClients(Protocol):
         """theta^0, name -> (K, ...)."""
 
     def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
-        """Local training from `params`, every client on its own data, and what else the plan says."""
+        """Local training from `params`, every client on its own data, and what else the plan says.
+
+        Clients who see one another only between rounds may take a plan's `Coupling` for what it holds at `params`.
+        """
 
     def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
         """The answers to all questions of a round, in one exchange; on probes that seed and round determine."""
