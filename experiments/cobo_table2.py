@@ -24,7 +24,7 @@ METHODS = (
     Method("FedAvg", "fedavg", RATES, deployed="mixed"),
     Method("Fine-tuning FedAvg", "fedavg", RATES, deployed="trained"),
     Method("Ditto", "ditto", ({"strength": 1.0}, {"strength": 0.1}, {"strength": 0.01})),
-    Method("CoBo", "cobo", ({}, {"rho": 0.2}, {"gamma": 0.1})),
+    Method("CoBo", "cobo", ({}, {"rho": 0.1}, {"gamma": 0.1})),
     Method("SCooL-SBM", "scool_sbm", ({}, {"n_eff": 2.0}, {"reference": "marginal"})),
     Method("Oracle", "oracle", RATES),
 )
