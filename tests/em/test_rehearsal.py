@@ -9,7 +9,7 @@ import pyro
 import pytest
 import torch
 
-from scool_ppl import BlockBernoulli, CooperationModel, GraphPrior, InputError, NaturalGradient, load_model
+from scool_ppl import BlockBernoulli, CooperationModel, GraphPrior, InputError, NaturalGradient, OneHot, load_model
 from scool_ppl.em.em import EM
 from scool_ppl.em.rehearsal import FEW_PAIRS, rehearse, shortened
 from scool_ppl.infer.estep.modes import ModeSearch
@@ -195,8 +195,15 @@ def test_a_prior_that_changes_is_a_copy() -> None:
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_a_bound_that_is_no_number_is_said_before(value: float) -> None:
     class Never(SBM):
-        def sample_edges(self, receiver: torch.Tensor, sender: torch.Tensor) -> torch.Tensor:
-            return pyro.sample("Y", BlockBernoulli(receiver, sender, torch.full((2, 2), value)))
+        def model(self, evidence: Any) -> torch.Tensor:
+            with self.clients:
+                z = pyro.sample("z", OneHot(torch.ones(2) / 2))
+            with self.edges:
+                edge = BlockBernoulli(self.receiver(z), self.sender(z), torch.full((2, 2), value))
+                return pyro.sample("Y", edge)
+
+        def closed_form(self, moments: Any, evidence: Any) -> dict[str, torch.Tensor]:
+            return {}
 
     with pytest.raises(InputError, match=r"the bound of Never is .* on random evidence, expected a finite number"):
         rehearse(EM(CooperationModel(Never(4, 2), CrossLoss(), MixUpdates()), clients(4)))
