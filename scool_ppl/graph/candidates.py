@@ -8,6 +8,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+MANY = 4000
+"""Clients above which a table of candidates is not written out as a matrix."""
+
+
+class Entries(NamedTuple):
+    """A (K, M) table of values on its own, with the sender of each, (K, M) long, -1 where there is none."""
+
+    values: Tensor
+    senders: Tensor
+
 
 class Peers(NamedTuple):
     """The table of candidate senders per receiver.
@@ -85,6 +95,19 @@ class Peers(NamedTuple):
         places = torch.searchsorted(keys, wanted).clamp(max=keys.shape[1] - 1)
         found = values.gather(1, order.gather(1, places))
         return torch.where(keys.gather(1, places) == wanted, found, torch.as_tensor(fill, dtype=values.dtype))
+
+    def kept(self, values: Tensor) -> Tensor | Entries:
+        """A (K, M) table as files keep it: as a (K, K) matrix, see `dense`, or, of more than MANY clients, as it is."""
+        if self.senders is None or self.num_clients <= MANY:
+            return self.dense(values)
+        return Entries(torch.where(self.mask, values, 0), torch.where(self.mask, self.senders, -1))
+
+    @classmethod
+    def read(cls, kept: Tensor | Entries) -> tuple[Peers, Tensor]:
+        """The candidates and the values of what `kept` has made; of a matrix everybody is a candidate."""
+        if isinstance(kept, Entries):
+            return cls(kept.senders >= 0, kept.senders.clamp(min=0)), kept.values
+        return cls.everybody(len(kept), includes_self=bool(kept.diagonal().any())), kept
 
     def dense(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """A (K, M) table as a (K, K) matrix; pairs that are not candidates get `fill`."""

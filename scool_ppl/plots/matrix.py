@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scool_ppl.errors import InputError
+from scool_ppl.graph.candidates import MANY
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.graph.scores import same_group
 from scool_ppl.plots.style import Array, axes_or_new, new_figure, short_names
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.image import AxesImage
     from torch import Tensor
+
+BINS = 400
+"""Of more than MANY clients so many rows and columns are drawn: means over neighbours in the order."""
 
 
 def weights_order(graph: CooperationGraph) -> NDArray[np.int64]:
@@ -45,21 +49,34 @@ def draw_weights(
     highest: the weight at the end of the colour scale, by default 1 for independent edges, else the heaviest.
     """
     ax = axes_or_new(ax, (5.2, 4.4))
-    looked = graph.peers.dense(graph.peers.mask.double()).numpy() > 0
     heaviest = max(float(graph.weights.max()), 1e-12)
-    image = _matrix(
-        ax,
-        graph,
-        np.ma.masked_array(graph.dense().double().numpy(), ~looked),
-        graph.connected_blocks().numpy() if blocks is None else blocks,
-        weights_order(graph) if order is None else np.asarray(order),
-        highest if highest is not None else 1.0 if graph.kind == "edges" else heaviest,
-    )
+    highest = highest if highest is not None else 1.0 if graph.kind == "edges" else heaviest
+    order = weights_order(graph) if order is None else np.asarray(order)
+    if graph.num_clients > MANY:
+        image = ax.imshow(_averaged(graph, order), cmap="viridis", vmin=0, vmax=highest, interpolation="nearest")
+        ax.set(
+            xticks=[], yticks=[], xlabel="sender", ylabel=f"receiver (means over {graph.num_clients / BINS:.3g} each)"
+        )
+    else:
+        looked = graph.peers.dense(graph.peers.mask.double()).numpy() > 0
+        found = graph.connected_blocks().numpy() if blocks is None else blocks
+        values = np.ma.masked_array(graph.dense().double().numpy(), ~looked)
+        image = _matrix(ax, graph, values, found, order, highest)
     if title is not None:
         ax.set_title(title)
     if colorbar:
         ax.figure.colorbar(image, ax=ax, label="cooperation weight", shrink=0.8)
     return ax
+
+
+def _averaged(graph: CooperationGraph, order: NDArray[np.int64]) -> Array:
+    """Means (BINS, BINS) over the looked-at pairs between consecutive clients of an order; blank where there are none."""
+    bins = np.empty(len(order), dtype=np.int64)
+    bins[order] = np.arange(len(order)) * BINS // len(order)
+    receivers, columns, senders = (part.numpy() for part in graph.peers.pairs())
+    places, weights = bins[receivers] * BINS + bins[senders], graph.weights.double().numpy()[receivers, columns]
+    looked, sums = np.bincount(places, minlength=BINS**2), np.bincount(places, weights, minlength=BINS**2)
+    return np.ma.masked_array(sums / looked.clip(min=1), looked == 0).reshape(BINS, BINS)
 
 
 def _matrix(
@@ -111,7 +128,8 @@ def draw_weights_over_rounds(
     rounds = [rounds[i] for i in np.unique(np.linspace(len(rounds) - 1, 0, min(most, len(rounds))).round().astype(int))]
     last = rounds[-1][1]
     order, found = weights_order(last), last.connected_blocks().numpy()
-    truth = same_group(last.groups) if truth is None and last.groups is not None else truth
+    if truth is None and last.groups is not None and last.num_clients <= MANY:
+        truth = same_group(last.groups)
     panels = len(rounds) + (truth is not None)
     columns = min(panels, 4)
     shape = (math.ceil(panels / columns), columns)

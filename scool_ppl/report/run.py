@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from scool_ppl.base.codec import Row
 from scool_ppl.errors import InputError
+from scool_ppl.graph.candidates import MANY as LARGEST
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.graph.layout import layout
 from scool_ppl.plots.matrix import weights_order
@@ -32,7 +34,13 @@ def run_page(run: Run) -> str:
     run.check_finished()
     graph, history = run.graph, run.history
     summary, asked = run.read_json(SUMMARY), run.settings
-    graphs, truth = run.weights()
+    kept, truth = run.weights()
+    graphs = {round: weights for round, weights in kept.items() if isinstance(weights, Tensor)}
+    if len(graphs) < len(kept):
+        raise InputError(
+            f"{run.path} has {graph.num_clients} clients, a page shows at most {LARGEST}; its pictures and graph.graphml "
+            "are for more"
+        )
     ends = run.intervals()
     last = graphs[max(graphs)].double().numpy()
     if last.shape != (graph.num_clients,) * 2:

@@ -20,6 +20,7 @@ from scool_ppl.base.describe import versions
 from scool_ppl.base.files import erase, file_sha256, read_regular, sync, write
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, RunError, unknown
+from scool_ppl.graph.candidates import Entries
 from scool_ppl.runs.formats import FORMAT, upgraded
 from scool_ppl.train.contract import Evaluation
 from scool_ppl.train.executors.choosing import EXECUTORS
@@ -37,8 +38,8 @@ class Checkpoint(NamedTuple):
     state: EMState
     trained: Evaluation | None
     """Of the locally trained networks, before mixing; None before the first round."""
-    graphs: dict[int, Tensor]
-    """The graphs (K, K) of the rounds that are kept for the pictures."""
+    graphs: dict[int, Tensor | Entries]
+    """The graphs of the rounds that are kept for the pictures, see `Peers.kept`."""
     history: list[dict[str, Any]]
     facts: dict[str, list[str]]
     """What the run was made of: to be refused where it has changed."""
@@ -207,8 +208,10 @@ def _check(checkpoint: Checkpoint, number: int) -> None:
     if other := [track for track, beside in state.beside.items() if beside.round != number]:
         raise InputError(f"its track {other[0]} is of round {state.beside[other[0]].round}, expected {number}")
     scores = {value.shape for value in checkpoint.trained or ()}
-    graphs = {value.shape for value in checkpoint.graphs.values()}
-    if scores - clients or graphs - {size + size for size in clients}:
+    graphs = {value.shape for value in checkpoint.graphs.values() if isinstance(value, Tensor)}
+    tables = [value for value in checkpoint.graphs.values() if isinstance(value, Entries)]
+    odd = any(each.values.shape != each.senders.shape or each.values.shape[:1] not in clients for each in tables)
+    if scores - clients or graphs - {size + size for size in clients} or odd:
         raise InputError(f"its graphs or scores are not of {sorted(map(tuple, clients))} clients, as its networks are")
     for each in (state, *state.beside.values()):
         _check_peers(each, number)

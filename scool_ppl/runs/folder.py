@@ -6,8 +6,9 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,18 @@ from scool_ppl.deploy.blueprint import Blueprint, MakeNetwork, client_network
 from scool_ppl.deploy.network import ClientNetwork
 from scool_ppl.em.state import Deployment
 from scool_ppl.errors import InputError, RunError
+from scool_ppl.graph.candidates import Entries, Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.runs import deployed
 from scool_ppl.runs.checkpoints import last_round, tidy
 from scool_ppl.tasks.base import Task
 
 MARK, HISTORY, SUMMARY = "run.json", "history.jsonl", "summary.json"
-Graphs = dict[int, Tensor]
+Graphs = dict[int, Tensor | Entries]
+"""By round: a matrix (K, K), or of many clients with few candidates each a table, see `Peers.kept`."""
+
+FEW = 300
+"""Clients of whom graph.graphml has every edge; of more, those that are believed: weights.npz has them all."""
 
 
 class Run:
@@ -116,8 +122,15 @@ class Run:
 
     @property
     def graph(self) -> CooperationGraph:
-        """The last graph."""
-        return CooperationGraph.load(self.path / "graph.graphml")
+        """The last graph: its clients by graph.graphml, its weights by weights.npz."""
+        known = CooperationGraph.load(self.path / "graph.graphml")
+        if known.num_clients <= FEW:
+            return known
+        graphs, _ = self.weights()
+        peers, weights = Peers.read(graphs[max(graphs)])
+        ends = self.intervals() or (None, None)
+        low, high = (None if end is None else peers.take(end) for end in ends)
+        return replace(known, peers=peers, weights=weights, low=low, high=high)
 
     def record(self, row: Row, graph: CooperationGraph) -> None:
         """Append a round; the graphs of rounds 1, 2, 5, 10, 20, 50, ... are kept, and the last."""
@@ -131,7 +144,7 @@ class Run:
         """The graph of the last round, to finish with."""
         self._last = round, graph
         if milestone(round):
-            self.graphs[round] = graph.dense()
+            self.graphs[round] = graph.peers.kept(graph.weights)
 
     def go_on(self, history: list[Row], graphs: Graphs) -> None:
         """Back to the end of an earlier round: its history and its graphs."""
@@ -146,19 +159,19 @@ class Run:
         if self._last is None:
             raise InputError(f"run '{self.path}' has no round to finish with; call record first")
         last, graph = self._last
-        graphs = {**self.graphs, last: graph.dense()}
+        graphs = {**self.graphs, last: graph.peers.kept(graph.weights)}
         arrays = {
             "rounds": np.array(sorted(graphs)),
-            "weights": np.stack([graphs[round].numpy() for round in sorted(graphs)]),
             "names": np.array(graph.names),
+            **_stacked([graphs[round] for round in sorted(graphs)]),
         }
         if truth is not None:
             arrays["truth"] = truth.numpy()
-        if graph.low is not None and graph.high is not None:
+        if graph.low is not None and graph.high is not None and "senders" not in arrays:
             ends = {"low": graph.low, "high": graph.high}
             arrays |= {name: graph.peers.dense(end).float().numpy() for name, end in ends.items()}
         with _going_on(self.path):
-            graph.save(self.path / "graph.graphml")
+            graph.save(self.path / "graph.graphml", threshold=0 if graph.num_clients <= FEW else None)
             write_npz(self.path / "weights.npz", arrays, compressed=True)
             if clients is not None:
                 self.write_text("clients.csv", clients.rstrip("\n"))
@@ -251,10 +264,14 @@ class Run:
         return f"'{self.path}' has no {SUMMARY}: its run has not ended, it stopped after round {done}; go on with {way}"
 
     def weights(self) -> tuple[Graphs, Tensor | None]:
-        """The kept graphs (K, K) by round, and the truth where it is known."""
+        """The kept graphs by round, and the truth (K, K) where it is known."""
         with self._arrays() as arrays:
             rounds = [int(round) for round in arrays["rounds"]]
-            graphs = dict(zip(rounds, torch.from_numpy(arrays["weights"]), strict=True))
+            weights = torch.from_numpy(arrays["weights"])
+            each: Iterable[Tensor | Entries] = weights
+            if "senders" in arrays:
+                each = map(Entries, weights, torch.from_numpy(arrays["senders"]))
+            graphs = dict(zip(rounds, each, strict=True))
             return graphs, torch.from_numpy(arrays["truth"]) if "truth" in arrays else None
 
     def intervals(self) -> tuple[Tensor, Tensor] | None:
@@ -272,6 +289,22 @@ class Run:
         except UNREADABLE as error:
             reason = str(error) or type(error).__name__
             raise InputError(f"cannot read {path}: {reason}; repeat the run") from error
+
+
+def _stacked(graphs: Sequence[Tensor | Entries]) -> dict[str, np.ndarray[Any, Any]]:
+    """weights (R, K, K); or, of tables, weights and senders (R, K, M), -1 where a row has fewer candidates."""
+    tables = [graph for graph in graphs if isinstance(graph, Entries)]
+    if len(tables) < len(graphs):
+        return {"weights": np.stack([np.asarray(graph) for graph in graphs])}
+    width = max(table.senders.shape[1] for table in tables)
+
+    def padded(part: Tensor, fill: int) -> np.ndarray[Any, Any]:
+        return np.pad(part.numpy(), ((0, 0), (0, width - part.shape[1])), constant_values=fill)
+
+    return {
+        "weights": np.stack([padded(table.values, 0) for table in tables]),
+        "senders": np.stack([padded(table.senders, -1) for table in tables]),
+    }
 
 
 def free_name(parent: str | os.PathLike[str], name: str) -> Path:

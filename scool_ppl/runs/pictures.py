@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from torch import Tensor
+
 from scool_ppl.base.codec import Row
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
@@ -25,18 +27,7 @@ def draw(run: Run, threshold: float | None = None) -> list[Path]:
 
     graphs, truth = run.weights()
     final, summary = run.graph, run.read_json(SUMMARY)
-    series = {
-        round: CooperationGraph(
-            weights=weights,
-            names=final.names,
-            peers=Peers.everybody(final.num_clients, includes_self=bool(weights.diagonal().any())),
-            kind=final.kind,
-            memberships=final.memberships,
-            blocks_are_final=True,
-            groups=final.groups,
-        )
-        for round, weights in graphs.items()
-    }
+    series = {round: _of_round(final, *Peers.read(kept)) for round, kept in graphs.items()}
     pictures = {
         "graph.png": draw_graph(final, threshold=threshold),
         "weights.png": draw_weights_over_rounds(series, truth=truth),
@@ -48,6 +39,19 @@ def draw(run: Run, threshold: float | None = None) -> list[Path]:
     for name, picture in pictures.items():
         save_figure(picture, run.path / name)
     return [run.path / name for name in pictures]
+
+
+def _of_round(final: CooperationGraph, peers: Peers, weights: Tensor) -> CooperationGraph:
+    """An earlier graph of the clients of the final one, and in its blocks."""
+    return CooperationGraph(
+        weights=weights,
+        names=final.names,
+        peers=peers,
+        kind=final.kind,
+        memberships=final.memberships,
+        blocks_are_final=True,
+        groups=final.groups,
+    )
 
 
 def baseline_of(summary: Row, path: Path) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.candidates import Entries, Peers
 from tests.helpers.small import normal
 
 SENDERS = torch.tensor([[1, 3], [0, 2], [3, 0], [2, 1]])
@@ -187,3 +187,19 @@ def test_only_a_symmetric_mask_of_everybody_is_mutual() -> None:
 def test_combine_of_nothing_is_nothing() -> None:
     table = Peers(torch.ones(3, 2).bool(), torch.tensor([[1, 2], [0, 2], [0, 1]]))
     assert table.combine(torch.ones(3, 2), torch.zeros(3, 0)).shape == (3, 0)
+
+
+def test_what_files_keep_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix, or of many clients the table; a row of few candidates has no sender in the other columns."""
+    values = normal(4, 2)
+    matrix = table().kept(values)
+    assert isinstance(matrix, torch.Tensor)
+    assert torch.equal(matrix, table().dense(values))
+    monkeypatch.setattr("scool_ppl.graph.candidates.MANY", 3)
+    kept = table().kept(values)
+    assert isinstance(kept, Entries)
+    peers, found = Peers.read(kept)
+    assert torch.equal(peers.mask, MASK)
+    assert torch.equal(peers.dense(found), matrix)
+    assert torch.equal(Peers.read(matrix)[1], matrix)
+    assert isinstance(everybody_but_one().kept(normal(4, 4)), torch.Tensor)

@@ -106,3 +106,15 @@ def test_weights_are_drawn_on_the_axes_and_the_figure_given() -> None:
     assert draw_weights_over_rounds([grouped()], half) is half
     assert half.axes
     assert not other.axes
+
+
+def test_many_clients_are_averaged_over_the_pairs_that_were_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in {"MANY": 3, "BINS": 2}.items():
+        monkeypatch.setattr(f"scool_ppl.plots.matrix.{name}", number)
+    senders = torch.tensor([[1, 2], [0, 3], [3, 0], [2, 1]])
+    weights = torch.tensor([[0.2, 0.4], [0.6, 0.5], [1.0, 0.0], [0.5, 0.3]])
+    mask = torch.tensor([[True, True], [True, True], [True, False], [True, False]])
+    graph = CooperationGraph(weights, ("a", "b", "c", "d"), Peers(mask, senders))
+    shown = draw_weights(graph, order=[0, 1, 2, 3]).images[0].get_array()
+    assert isinstance(shown, np.ma.MaskedArray)
+    assert shown.filled(-1).tolist() == pytest.approx(np.array([[0.4, 0.45], [-1.0, 0.75]]))
