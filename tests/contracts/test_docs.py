@@ -1,6 +1,7 @@
-"""Every command and snippet of the documents runs.
+"""Every command and snippet of the documents runs, each once.
 
-In this process, and each once: what two documents show alike, and what another test runs already, is not run again.
+Pages of docs/ are gone through from top to bottom by test_stories.py, and the priors of models/README.md are fitted by
+test_own_priors.py. Here is the rest, each alone: what two documents show alike, and what another test runs, is not run again.
 """
 
 from __future__ import annotations
@@ -12,56 +13,48 @@ import shlex
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from scool_ppl import load_federation
 from scool_ppl.reproduce.catalogue import experiment_names
 from scool_ppl.zoo import check_model
 from scool_ppl.zoo.load import model_path
-from tests.helpers.hospitals import hospitals, write_hospitals
+from tests.helpers.hospitals import write_hospitals
+from tests.helpers.pages import ROOT, steps
 from tests.helpers.programs import run_command, run_program
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(path for path in ROOT.rglob("*.md") if not {".venv", "runs", "node_modules"} & set(path.parts))
 # Commands of the documents are run with less work: fewer rounds, shorter training, comparisons on few clients.
 QUICK = ["--warmup-epochs", "3", "--local-epochs", "1", "--quiet"]
 SMALL = "permuted:digits:clients=6,groups=2,train=20,test=20"
-# make and pre-commit are what CI and the reader run around the tests.
-SKIPPED = ("make", "pre-commit")
-
-
-def provide(text: str, folder: Path) -> None:
-    """The reader's own files that a command or snippet names: a folder of tables, one table of all clients."""
-    if "hospitals" in text:
-        write_hospitals(folder / "hospitals", rows=30)
-    if "new.csv" in text:
-        hospitals(rows=5)["hospital 2"].drop(columns=["died", "days"]).to_csv(folder / "new.csv", index=False)
-    if "all.csv" in text:
-        tables = [table.assign(hospital=name) for name, table in hospitals(rows=30).items()]
-        pd.concat(tables).to_csv(folder / "all.csv", index=False)
-
-
-def blocks(path: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+# make, pip and pre-commit are what CI and the reader run around the tests.
+SKIPPED = ("make", "pip", "pre-commit")
 
 
 def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def programs(path: Path) -> list[str]:
+    return [step.text for step in steps(path) if step.language == "python"]
+
+
+STORIES = [path for path in DOCUMENTS if path.parent == ROOT / "docs"]
+TOLD = {command for path in STORIES for step in steps(path) for command in step.commands()}
 SNIPPETS = {
     text: f"{named(path)}-{number}"
     for path in DOCUMENTS
-    for number, text in enumerate(blocks(path, "python"))
-    if not text.startswith(" ")  # a few lines of a file that is shown in full above
+    for number, text in enumerate(programs(path))
+    if path not in STORIES
+    and not text.startswith(" ")  # a few lines of a file that is shown in full above
+    and not (path == ROOT / "models" / "README.md" and "(GraphPrior)" in text)
 }
 COMMANDS = {
-    line.split("#")[0].strip(): named(path)
+    command: named(path)
     for path in DOCUMENTS
-    for text in blocks(path, "sh")
-    for line in text.splitlines()
-    if line.strip() and not line.startswith(SKIPPED)
+    for step in steps(path)
+    for command in step.commands()
+    if command not in TOLD and not command.startswith(SKIPPED)
 }
 PROGRAMS = [command for command in COMMANDS if command.startswith("python inference/")]
 EXPERIMENTS = [command for command in COMMANDS if re.match(r"scool reproduce \w", command)]
@@ -89,18 +82,15 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_snippet(text: str, tmp_path: Path) -> None:
     path = tmp_path / "snippet.py"
     path.write_text(text)
-    provide(text, tmp_path)
     run_program(path, tmp_path)
-    if (
-        "def build(num_clients" in text and "Bernoulli(logits=odds)" not in text
-    ):  # the trap, which has a test of its own
+    if "def build(num_clients" in text:
         assert [line for line in check_model(path) if line.passed is False] == []
 
 
 def test_the_trap_of_the_tutorial_is_caught_and_its_remedy_works(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = blocks(ROOT / "models" / "README.md", "python")
+    text = programs(ROOT / "models" / "README.md")
     place = next(number for number, snippet in enumerate(text) if "Bernoulli(logits=odds)" in snippet)
     trap, remedy = text[place], text[place + 1]
     (tmp_path / "mine.py").write_text(trap)
@@ -126,19 +116,11 @@ def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-@pytest.fixture(scope="module")
-def a_run_of_hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same of tables."""
-    folder = tmp_path_factory.mktemp("hospitals")
-    spec = f"tables:{write_hospitals(folder / 'hospitals', rows=30)}:target=died"
-    assert run_command(["fit", "local", "--federation", spec, "--out", "run", "--rounds", "1", *QUICK], folder) == 0
-    return folder / "run"
-
-
 @pytest.mark.parametrize("command", OTHERS, ids=lambda command: f"{COMMANDS[command]}-{command}"[:90])
-def test_command(command: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_command(command: str, tmp_path: Path, a_run: Path) -> None:
     words = shlex.split(command)[1:]
-    provide(command, tmp_path)
+    if "hospitals" in command:
+        write_hospitals(tmp_path / "hospitals", rows=30)
     if words[0] == "fit":
         words += ["--rounds", "2", *QUICK]
     if words[0] == "compare":
@@ -147,8 +129,7 @@ def test_command(command: str, tmp_path: Path, request: pytest.FixtureRequest) -
     if words[0] == "choose":
         words += ["--rounds", "1", "--federation", SMALL, *QUICK]
     if words[0] in ("plot", "resume", "predict", "export", "report", "posterior"):
-        fixture = "a_run_of_hospitals" if "hospitals" in words[1] else "a_run"
-        shutil.copytree(request.getfixturevalue(fixture), tmp_path / words[1])
+        shutil.copytree(a_run, tmp_path / words[1])
     if words[0] == "resume":
         words = ["3" if word == "25" else word for word in words]
     assert run_command(words, tmp_path) == 0

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.helpers.command import fit, rows, scool
+from tests.helpers.pages import ROOT, steps
 
-README = Path(__file__).resolve().parents[2] / "models" / "README.md"
 SHOWN = {
-    re.findall(r"class (\w+)\(GraphPrior\)", text)[0]: text
-    for text in re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.MULTILINE | re.DOTALL)
-    if "(GraphPrior)" in text
+    re.findall(r"class (\w+)\(GraphPrior\)", step.text)[0]: step.text
+    for step in steps(ROOT / "models" / "README.md")
+    if "(GraphPrior)" in step.text
 }
 PLACES = '''
 import pyro
@@ -49,11 +49,16 @@ def build(num_clients, steps=None):
 '''
 PRIORS = {
     "Nearest": (SHOWN["Nearest"], "k=1"),
-    "Nested": (SHOWN["Nested"], "groups=4"),
     "OneTeacher": (SHOWN["OneTeacher"], None),
     "NearBlocks": (SHOWN["NearBlocks"], "blocks=2"),
+    "Popular": (SHOWN["Popular"], None),
     "Hierarchical": (PLACES, "steps=20"),
 }
+
+
+def test_every_prior_that_is_shown_is_fitted() -> None:
+    """That of TwoCamps is a trap, and has a test in test_docs.py."""
+    assert set(SHOWN) - {"TwoCamps"} <= set(PRIORS)
 
 
 @pytest.mark.parametrize("name", PRIORS)

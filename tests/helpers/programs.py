@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyro
 import pytest
@@ -14,14 +15,17 @@ import torch
 from scool_ppl.cli import main
 
 
-def run_program(path: Path, folder: Path, arguments: Sequence[str] = ()) -> None:
-    """`python PATH ARGUMENTS` inside `folder`; warnings are errors, as in all tests."""
+def run_program(
+    path: Path, folder: Path, arguments: Sequence[str] = (), names: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """`python PATH ARGUMENTS` inside `folder`, after what gave `names`: its names. Warnings are errors, as in all tests."""
     with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
         patch.chdir(folder)
         patch.setattr(sys, "argv", [str(path), *arguments])
         patch.setattr(sys, "path", [str(path.parent), *sys.path])
-        runpy.run_path(str(path), run_name="__main__")
+        found = runpy.run_path(str(path), {**(names or {})}, run_name="__main__")
     assert not pyro.get_param_store().keys(), f"{path.name} has left parameters in Pyro's global store"
+    return {name: value for name, value in found.items() if not name.startswith("__")}
 
 
 def run_command(arguments: Sequence[str], folder: Path) -> int:

@@ -1,0 +1,143 @@
+"""The stories of docs/: each page leads from an empty folder to its result, with every step run as it is printed."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests.helpers.pages import ROOT, run_page, stories
+
+STORIES = {" ".join(page.stem for page in story): story for story in stories()}
+ALONE = "install"
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def believed(path: Path) -> set[tuple[str, str]]:
+    return {(u, v) for u, v, yes in nx.read_graphml(path).edges(data="believed") if yes}
+
+
+def own_prior(folder: Path) -> None:
+    """Both priors find the valleys, and are compared by accuracy and by the bound."""
+    valleys = [[f"client {number}" for number in numbers] for numbers in (range(4), range(4, 8))]
+    true = {(u, v) for valley in valleys for u in valley for v in valley if u != v}
+    assert believed(folder / "runs/knn/graph.graphml") == true == believed(folder / "runs/nested/graph.graphml")
+    assert (folder / "runs/nested/report.html").is_file()
+    assert [row["model"] for row in table(folder / "runs/priors/comparison.csv")] == ["local", "knn", "nested"]
+    assert list((folder / "runs/choose").glob("*.png"))
+
+
+def hospitals(folder: Path) -> None:
+    """Hospitals of the two kinds are told apart and gain; one answers in its own words, its network goes elsewhere."""
+    edges = believed(folder / "runs/hospitals/graph.graphml")
+    kind = {f"hospital {number}": number <= 3 for number in range(1, 7)}
+    assert {name for edge in edges for name in edge} == set(kind)
+    assert all(kind[u] == kind[v] for u, v in edges)
+    gains = [float(row["gain_over_local"]) for row in table(folder / "runs/hospitals/clients.csv")]
+    assert np.mean(gains) > 0, gains
+    died = [row["died"] for row in table(folder / "hospitals" / "hospital 2.csv")]
+    answers = [row["prediction"] for row in table(folder / "answers.csv")]
+    assert sum(answer == truth for answer, truth in zip(answers, died[:10], strict=True)) >= 8
+    assert (folder / "runs/hospitals/report.html").is_file()
+    assert list((folder / "onnx").glob("*.onnx"))
+
+
+def comparing(folder: Path) -> None:
+    """The table names every model, the bound and the draws are there."""
+    (path,) = (page for page in STORIES["comparing-methods"])
+    (files,) = re.findall(r"^\| `comparison.md`.*", path.read_text(), flags=re.MULTILINE)
+    assert all((folder / "runs/methods" / name).is_file() for name in re.findall(r"`(\w+\.\w+)`", files.split("|")[1]))
+    with np.load(folder / "runs/sbm/posterior/posterior.npz") as draws:
+        assert all(np.isfinite(draws[name]).all() for name in draws if draws[name].dtype.kind == "f")
+
+
+def network_scientist(folder: Path) -> None:
+    """The graph goes to Gephi, and one of networkx comes back renamed."""
+    assert nx.read_gexf(folder / "runs/mine/graph.gexf").number_of_edges() > 0
+    assert "M" in nx.read_graphml(folder / "florence.graphml")
+
+
+RESULTS: dict[str, Callable[[Path], None]] = {
+    "your-own-prior": own_prior,
+    "your-own-data what-is-deployed": hospitals,
+    "comparing-methods": comparing,
+    "network-scientist": network_scientist,
+}
+
+
+def test_the_stories_are_there() -> None:
+    assert {*RESULTS, ALONE} <= set(STORIES)
+
+
+@pytest.mark.parametrize("name", sorted(set(STORIES) - {ALONE}))
+def test_a_story_ends_well(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for page in STORIES[name]:
+        run_page(page, tmp_path)
+    assert "scool: " not in capfd.readouterr().err, "nobody is warned"
+    RESULTS.get(name, lambda folder: None)(tmp_path)
+
+
+def test_pip_only(tmp_path: Path) -> None:
+    """The page is gone through by another Python, with the wheel that pip has installed and away from the repository."""
+    builders = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed, no wheel is built")
+    (wheel,) = builders.WheelBuilder(str(ROOT)).build(directory=str(tmp_path / "dist"), versions=["standard"])
+    site, folder = tmp_path / "site", tmp_path / "folder"
+    options = [
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-compile",
+        "--disable-pip-version-check",
+        "--target",
+        str(site),
+    ]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, wheel], check=True)
+    folder.mkdir()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]), "OMP_NUM_THREADS": "1"}
+    (page,) = STORIES[ALONE]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.helpers.pages", str(page)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"with {site}" in done.stdout, "the wheel's, not the repository's"
+    assert "scool: " not in done.stderr
+    assert len(believed(folder / "runs/own/graph.graphml")) > 0
+    assert (folder / "runs/first/report.html").is_file()
+    assert list((folder / "runs/first/exported").glob("*.pt2"))
+    assert list((folder / "runs/reproduce").glob("l2c_fig7-smoke.*"))
+    run = subprocess.run(
+        [site / "bin" / "scool", "--version"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.startswith("scool"), "the command itself"
+
+
+def test_extras_that_pages_name_are_those_that_there_are() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    text = "".join(page.read_text() for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+    named = {name for group in re.findall(r"scool_ppl\[([\w,]+)\]", text) for name in group.split(",")}
+    assert named
+    assert named <= set(declared)
+    listed = {
+        name
+        for row in re.findall(r"^\| (`.*?) \|", (ROOT / "docs/install.md").read_text(), re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    assert listed == set(declared), "docs/install.md says what each is for"
