@@ -229,7 +229,7 @@ def test_help_names_every_option(command: str, monkeypatch: pytest.MonkeyPatch) 
     answer = scool(command, "--help")
     assert answer.code == 0
     for name in inspect.signature(function_of(command)).parameters:
-        if name not in ("arguments", "run", "model", "name", "context"):
+        if name not in ("arguments", "choices", "run", "model", "name", "context"):
             assert f"--{name.replace('_', '-')} " in answer.out
     assert (function_of(command).__doc__ or "").split(".")[0] in " ".join(answer.out.split())
 

@@ -1,7 +1,7 @@
 """Every command and snippet of the documents runs, each once.
 
 Pages of docs/ are gone through from top to bottom by test_stories.py, and the priors of models/README.md are fitted by
-test_own_priors.py. Here is the rest, each alone: what two documents show alike, and what another test runs, is not run again.
+test_own_priors.py. Here is the rest, each alone: what two documents show alike, and what other tests run, is run once.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_the_papers_numbers_stand_beside_runs_on_the_papers_datasets_only():
         (None, "no experiment file at"),
         ("scale = 1", "has no function `experiment"),
         ("def experiment(scale):\n    return scale", "returned str, expected an Experiment"),
-        ("def experiment(scale):\n    return 1 / 0", "failed: ZeroDivisionError"),
+        ("def experiment(scale):\n    return 1 / 0", r"failed: .*mine\.py, line 2: ZeroDivisionError"),
     ],
 )
 def test_a_file_that_is_no_experiment_is_refused(content, words, tmp_path):
