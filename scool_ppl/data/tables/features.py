@@ -27,8 +27,13 @@ def chosen_features(
     columns = dict.fromkeys(tables[first].columns)
     everywhere = {name for table in tables.values() for name in table.columns}
     for use, name in needed.items():
-        if name not in columns:
+        if name not in everywhere:
             raise unknown(f"{use} column", name, columns)
+        if lacking := [client for client, table in tables.items() if name not in table.columns]:
+            raise InputError(
+                f"no {use} column '{name}' in the table of {listed(lacking)}, expected it in every table; add it, or "
+                "leave the table out"
+            )
     if unheard := [name for name in without if name not in everywhere]:
         raise unknown("column to leave out", unheard[0], columns)
     if features is None:

@@ -54,7 +54,11 @@ REFUSED: list[Case] = [
     ),
     (
         lambda: chosen_features(tables("age", "w"), DIED, ["age"]),
-        "the table of b lacks died, expected the columns of a",
+        "no target column 'died' in the table of b, expected it in every table; add it",
+    ),
+    (
+        lambda: chosen_features(dict(reversed(tables("age", "sex", "zip").items())), DIED),
+        "no target column 'died' in the table of b, expected it in every table; add it",
     ),
     (lambda: chosen_features(tables(), {"target": "dead"}), "unknown target column 'dead'; known: age, died"),
     (lambda: chosen_features(tables(), DIED, ["age", "size"]), "unknown feature 'size'"),
