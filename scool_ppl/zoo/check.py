@@ -35,6 +35,8 @@ CLIENTS = 5
 FEW = (3, 2)
 """Numbers of clients for which every configuration is tried."""
 SIZED = f"if it is for one number N of clients and not for {CLIENTS}, add clients=N"
+TRIED = f"with {FEW[0]} clients or fewer, whose graphs are all tried"
+UNTRIED = f"let it run with so few, or leave this out by clients={CLIENTS}"
 ENUMERATION = "bound against enumeration"
 DRAWS = 800
 MOST_CONFIGURATIONS = 3000
@@ -130,7 +132,7 @@ def _report(model: str | os.PathLike[str], num_clients: int | None, choices: Map
         report.append(_enumerated(model, choices))
     except USER_ERRORS as error:
         fixed = num_clients is not None
-        note = f"not {FEW[0]} clients, too many to enumerate" if fixed else f"{_line(error)}; {SIZED}"
+        note = f"not {FEW[0]} clients, too many to enumerate" if fixed else f"{TRIED}: {_line(error)}; {UNTRIED}"
         report.append(Check(ENUMERATION, None if fixed else False, note))
     return report
 
@@ -277,7 +279,8 @@ def _moments(case: _Case) -> str:
         why = not_linear(case.joint, guide, case.evidence) or "its continuous sites need more draws"
         raise InputError(
             f"the moment bound is {exact:.2f}, {DRAWS} draws give {float(sampled.mean()):.2f} +- {error:.2f}: the program "
-            f"is not linear in its moments ({why}); use OneHot and BlockBernoulli, or SVIStep with Trace_ELBO"
+            f"is not linear in its moments ({why}); use BlockBernoulli for edges, "
+            "OneHot((z @ table.log()).exp()) for a membership that depends on a membership z, or SVIStep with Trace_ELBO"
         )
     return f"{exact:.2f}, sampled {float(sampled.mean()):.2f} +- {error:.2f}"
 

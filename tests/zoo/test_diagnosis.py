@@ -9,7 +9,9 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from scool_ppl import GraphPrior, InputError, OneHot
+from scool_ppl import BlockBernoulli, GraphPrior, InputError, OneHot
+from scool_ppl.infer.bound import MomentELBO
+from scool_ppl.infer.enumeration import enumerated_bound
 from scool_ppl.infer.priors import Joint
 from scool_ppl.zoo.diagnosis import check_repeats, infinite, kind_of, not_linear
 from tests.helpers.evidence import evidence_of, random_log_lik
@@ -49,6 +51,31 @@ def test_the_term_that_is_not_linear_is_named(bad: str, words: str) -> None:
     log_lik = random_log_lik(3)
     joint, evidence = Joint(Pairs(bad), log_lik), evidence_of(log_lik)
     assert not_linear(joint, scattered(joint, evidence), evidence) == words
+
+
+class Below(GraphPrior):
+    """A membership u that depends on a membership v, as models/README.md writes it, or as one would at first."""
+
+    def __init__(self, exact: bool) -> None:
+        super().__init__(3)
+        self.table, self.exact = torch.tensor([[0.9, 0.1], [0.2, 0.8]]), exact
+
+    def model(self, evidence: Any) -> torch.Tensor:
+        with self.clients:
+            v = pyro.sample("v", OneHot(torch.ones(2) / 2))
+            u = pyro.sample("u", OneHot((v @ self.table.log()).exp() if self.exact else v @ self.table))
+        with self.edges:
+            return pyro.sample("Y", BlockBernoulli(self.receiver(u), self.sender(u), torch.eye(2) * 0.6 + 0.2))
+
+
+@pytest.mark.parametrize(("exact", "words"), [(True, ""), (False, "site 'u' (OneHot) is not linear in 'v'")])
+def test_a_membership_may_depend_on_another(exact: bool, words: str) -> None:
+    log_lik = random_log_lik(3)
+    joint, evidence = Joint(Below(exact), log_lik), evidence_of(log_lik)
+    guide = scattered(joint, evidence)
+    assert not_linear(joint, guide, evidence) == words
+    bounds = float(MomentELBO().bound(joint, guide, evidence).detach()), enumerated_bound(joint, guide, evidence)
+    assert (abs(bounds[0] - bounds[1]) < 1e-6) == exact
 
 
 @pytest.mark.parametrize("prior", [sbm(4, 2), mmsbm(4, 2), Distant(4)], ids=["sbm", "mmsbm", "distant"])
