@@ -6,7 +6,7 @@ import ast
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = [word for word in options if word != TRACEBACK] + arguments[len(options) :]
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: typer.echo(f"scool: {message}", err=True)
+            warnings.showwarning = _once()
             code = app(arguments, standalone_mode=False, prog_name="scool")
         if code == 130:  # newer typer returns this where older ones raise
             code = _complain("interrupted", 130)
@@ -112,10 +112,24 @@ def main(arguments: list[str] | None = None) -> None:
     except StoppedError as error:
         code = _complain(error, 130)
     except UsageError as error:  # type: ignore[misc]
-        code = _complain(f"{error.format_message().rstrip('.')}; see `scool --help`", 2)
+        command = error.ctx.command_path if error.ctx else "scool"
+        code = _complain(f"{error.format_message().rstrip('.')}; see `{command} --help`", 2)
     except (KeyboardInterrupt, typer.Abort):
         code = _complain("interrupted", 130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _once() -> Callable[..., None]:
+    """Shows a warning in one line, the first time: Python forgets what it has shown whenever a filter changes."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *_: object) -> None:
+        line = f"scool: {message}"
+        if line not in shown:
+            shown.add(line)
+            typer.echo(line, err=True)
+
+    return show
 
 
 def _complain(message: object, code: int, everything: bool = False) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 
 import pytest
 import typer
@@ -47,7 +48,26 @@ def test_version_and_short_help() -> None:
 
 
 def test_a_command_that_is_none_is_one_line() -> None:
-    assert "No such command 'fti'" in refused("fti")
+    assert "No such command 'fti'; see `scool --help`" in refused("fti")
+    assert "No such option: --netwrk" in refused("fit", "--netwrk", "linear")
+    assert "see `scool fit --help`" in refused("fit", "--netwrk", "linear")
+    assert "see `scool federations show --help`" in refused("federations", "show")
+
+
+def test_a_warning_is_one_line_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def warns() -> list[str]:
+        for text in ("slow", "slow", "large"):
+            with warnings.catch_warnings():  # after which Python forgets what it has shown
+                warnings.simplefilter("default")
+            warnings.warn(text, stacklevel=1)
+        return []
+
+    monkeypatch.setattr("scool_ppl.cli.models.model_names", warns)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        with pytest.raises(SystemExit):
+            main(["models"])
+    assert capsys.readouterr().err.splitlines() == ["scool: slow", "scool: large"]
 
 
 @pytest.mark.parametrize(
