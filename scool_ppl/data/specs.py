@@ -100,7 +100,7 @@ def parse(spec: str) -> Spec:
         find_reader(spec)
         return Spec(_DEFAULT_RECIPE, spec, _pairs(_DEFAULT_OPTIONS))
     if recipe not in (*RECIPES, *READERS, *DATASETS):
-        raise unknown("recipe", recipe, (*RECIPES, *GENERATED))
+        raise unknown("recipe", recipe, (*RECIPES, *GENERATED, "tables"))
     dataset, _, options = rest.rpartition(":")
     if options and "=" not in options:
         dataset, options = rest, ""

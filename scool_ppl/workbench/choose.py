@@ -122,7 +122,9 @@ def check_comparable(candidates: dict[str, EM]) -> str:
         if em.beside:
             raise InputError(f"{name} is a portfolio of several models, each with a bound of its own; name one of them")
         if not model.likelihood.needs:
-            raise InputError(f"{name} ignores the evidence ({described(model.likelihood)}), so it has no bound on it")
+            raise InputError(
+                f"{name} ignores the evidence ({described(model.likelihood)}), so it has no bound on it; leave it out"
+            )
         if model.prior.kind == "point":
             raise InputError(f"{name} ends at one table of weights, whose density is no bound; leave it out")
         sees = "with" if model.prior.includes_self else "without"

@@ -95,11 +95,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS)
-        if self.rounds < 1 or not 0 < self.rate < math.inf:
-            raise InputError(
-                f"rounds={self.rounds}, learning_rate={self.learning_rate}: "
-                "expected at least one round and a positive rate"
-            )
+        if self.rounds < 1:
+            raise InputError(f"rounds={self.rounds}, expected at least 1")
+        if not 0 < self.rate < math.inf:
+            raise InputError(f"learning_rate={self.rate}, expected a positive number; leave it out for the default")
         if self.momentum and self.optimizer != "sgd":
             raise InputError(
                 f"momentum={self.momentum} was given for {self.optimizer}, expected it for sgd; leave it out"

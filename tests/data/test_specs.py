@@ -57,6 +57,8 @@ def test_a_spec_is_taken_apart(text: str, spec: Spec) -> None:
         ("iid:digits:clients", "expected recipe:dataset"),
         ("iid:digits:train=3:clients=2", "expected recipe:dataset"),
         ("idd:digits", "did you mean 'iid'"),
+        ("table:hospitals/:target=died", "did you mean 'tables'"),
+        ("zzzz:digits", "choose one of them"),
         ("iid:my.np", "unknown dataset 'my.np'"),
         ("iid:odd:name=1.npz", "unknown dataset 'odd'"),
     ],

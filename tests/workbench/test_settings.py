@@ -29,9 +29,9 @@ def federation() -> Federation:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"rounds": 0}, "rounds=0"),
+        ({"rounds": 0}, "^rounds=0, expected at least 1$"),
         ({"learning_rate": float("nan")}, "learning_rate=nan"),
-        ({"learning_rate": float("inf")}, "positive rate"),
+        ({"learning_rate": float("inf")}, "learning_rate=inf, expected a positive number"),
         ({"optimizer": "addam"}, "did you mean 'adam'"),
         ({"optimizer": "adam", "momentum": 0.9}, "momentum=0.9 was given for adam, expected it for sgd"),
         ({"class_weights": "equal"}, "unknown class weights 'equal'; known: balanced"),
