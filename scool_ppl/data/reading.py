@@ -21,12 +21,13 @@ SPLITS = ("train", "validation", "test")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 """What numpy raises on a damaged .npz file."""
 
-_REQUIRED = ("inputs", "targets", "client")
-_OPTIONAL = ("split", "names", "groups", "truth", "num_classes", "task", "preparation")
+OWNER = "client"
+REQUIRED = ("inputs", "targets", OWNER)
+OPTIONAL = ("split", "names", "groups", "truth", "num_classes", "task", "preparation")
 
 
 def read_npz(
-    path: str | Path, required: Sequence[str] = _REQUIRED, optional: Sequence[str] = _OPTIONAL
+    path: str | Path, required: Sequence[str] = REQUIRED, optional: Sequence[str] = OPTIONAL
 ) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of an .npz file, by default a federation's (see `Federation.save_npz`); nothing is unpickled."""
     known = (*required, *optional)

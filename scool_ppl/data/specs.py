@@ -21,7 +21,7 @@ from scool_ppl.data.own import READERS, Arrays
 from scool_ppl.data.preparation import Preparation, with_labels
 from scool_ppl.data.recipes import RECIPES
 from scool_ppl.data.recipes.splitting import Partition, Pool
-from scool_ppl.data.turning import darkest, turned
+from scool_ppl.data.recipes.turning import darkest, turned
 from scool_ppl.errors import InputError, unknown
 
 DEFAULT_FEDERATION = "permuted:digits:clients=20,groups=4,train=50"

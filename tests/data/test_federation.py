@@ -117,6 +117,22 @@ def test_npz_round_trip_keeps_what_every_client_sees(tmp_path: Path) -> None:
             assert torch.equal(federation.labels(client, old), back.labels(client, new))
 
 
+def test_a_file_of_one_client_needs_no_owner_but_a_name(tmp_path: Path) -> None:
+    """A silo has a file of its own: it says how it is called, and how many classes there are everywhere."""
+    path, inputs, targets = tmp_path / "mine.npz", np.zeros((10, 2)), np.arange(10) % 2
+    np.savez(path, inputs=inputs, targets=targets)
+    refuses(lambda: Federation.from_npz(path), "no client")
+    mine = Federation.from_npz(path, name="hospital a", task="classification:num_classes=7", test=0.3)
+    assert (mine.names, mine.num_classes) == (("hospital a",), 7)
+    assert [int(mine.sizes(split)) for split in SPLITS] == [5, 2, 3]
+    assert Federation.from_npz(path, name="hospital a").num_classes == 2
+    np.savez(path, inputs=inputs, targets=targets, client=np.full(10, 4), names=np.array(["client 4"]))
+    assert Federation.from_npz(path, name="b").names == ("b",)
+    np.savez(path, inputs=inputs, targets=targets, client=np.arange(10) % 2)
+    refuses(lambda: Federation.from_npz(path, name="b"), "has rows of 2 clients, expected those of 'b' only")
+    refuses(lambda: Federation.from_npz(path, name=3), "name")  # type: ignore[arg-type]
+
+
 def test_a_users_npz_needs_three_arrays(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     owner = np.repeat([0, 1], 10)

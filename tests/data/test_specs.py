@@ -12,8 +12,8 @@ import torch
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.reading import SPLITS
+from scool_ppl.data.recipes.turning import turned
 from scool_ppl.data.specs import DEFAULT_FEDERATION, Spec, load_federation, parse
-from scool_ppl.data.turning import turned
 from scool_ppl.errors import InputError
 from tests.helpers.federations import same_lists
 from tests.helpers.refusals import Case, refused, refuses

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl.data.turning import darkest, turned
+from scool_ppl.data.recipes.turning import darkest, turned
 from scool_ppl.errors import InputError
 
 BLACK = torch.zeros(1)
