@@ -6,6 +6,7 @@ from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS, Arrays
 from scool_ppl.data.preparation import Preparation
 from scool_ppl.data.reading import SPLITS
+from scool_ppl.data.roster import Roster
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation, parse
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Arrays",
     "Federation",
     "Preparation",
+    "Roster",
     "load_dataset",
     "load_federation",
     "parse",

@@ -31,6 +31,7 @@ from scool_ppl.data.reading import (
     rows_per_client,
     split_codes,
 )
+from scool_ppl.data.roster import Roster, kind_of
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.categorical import Classification
@@ -111,7 +112,12 @@ class Federation:
     @property
     def kind(self) -> str:
         """What kind of data clients have; those of one kind can learn from each other."""
-        return f"{self.task.name} of {self.task.width} outputs from inputs of shape {tuple(self.inputs.shape[1:])}"
+        return kind_of(self.task, tuple(self.inputs.shape[1:]))
+
+    @cached_property
+    def roster(self) -> Roster:
+        """Who takes part, without the data."""
+        return Roster.of(self)
 
     def labels(self, client: int, indices: Tensor) -> Tensor:
         """Targets of these rows as the client calls them."""

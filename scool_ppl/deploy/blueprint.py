@@ -41,19 +41,19 @@ class Blueprint(NamedTuple):
     @classmethod
     def of(cls, clients: AnyClients) -> Blueprint:
         """Of clients in this process, or of such inside of others; of clients elsewhere all but the network."""
-        federation = clients.federation
+        roster = clients.roster
         inside = clients
         while isinstance(inside, Wrapper):
             inside = inside.clients
         network = inside.network if isinstance(inside, Clients) else None
-        task = plain(federation.task)
+        task = plain(roster.task)
         return cls(
-            clients=tuple(federation.names),
-            input_shape=tuple(federation.inputs.shape[1:]),
-            tokens=not federation.inputs.is_floating_point(),
+            clients=tuple(roster.names),
+            input_shape=roster.input_shape,
+            tokens=roster.tokens,
             network=network if isinstance(network, NetworkSpec) else None,
             task=None if task is None else written(task),
-            preparation=federation.preparation,
+            preparation=roster.preparation,
         )
 
     def place(self, client: str) -> int:

@@ -145,7 +145,7 @@ def _finite(predictor: Predictor) -> Tensor:
 
 def _offsets(clients: AnyClients) -> Tensor | None:
     """Log-odds (K, width) of classes that clients have never trained on; None where there are no classes."""
-    federation = clients.federation
-    if not federation.num_classes:
+    roster = clients.roster
+    if not roster.num_classes:
         return None
-    return unseen_log_odds(federation.label_counts("train"), federation.label_counts("validation"))
+    return unseen_log_odds(roster.label_counts("train"), roster.label_counts("validation"))

@@ -315,16 +315,16 @@ class EM:
         """The graph of a state, with what is known of its clients."""
         if state.peers is None or state.round == 0:
             raise InputError("the state is from before the first round, there is no graph yet; call step first")
-        federation = self.clients.federation
+        roster = self.clients.roster
         return CooperationGraph(
             weights=state.moments["Y"],
             names=self.clients.names,
             peers=state.peers,
             kind=self.model.prior.kind,
             memberships=state.moments.get("z", state.moments.get("pi")),
-            groups=federation.groups,
+            groups=roster.groups,
             accuracy=None if evaluation is None else evaluation.score,
-            samples=federation.sizes("train"),
+            samples=roster.sizes("train"),
             positions=None if self.model.prior.positions is None else state.moments.get(self.model.prior.positions),
         )
 

@@ -232,7 +232,7 @@ class RoundEvidence(Evidence):
         self.before, self.trained = start.params, trained
         self.unmixed = trained if unmixed is None and start.round == 0 else unmixed
         dtype = next(iter(trained.values())).dtype
-        self._shown["chance"] = torch.as_tensor(start.clients.federation.task.chance, dtype=dtype)
+        self._shown["chance"] = torch.as_tensor(start.clients.roster.task.chance, dtype=dtype)
         self._ask(check_needs(needs), start)
 
     @property
@@ -342,7 +342,7 @@ class BlankEvidence(Evidence):
     ) -> None:
         super().__init__(peers, start.present, memory=dict(start.memory), seed=start.seed, round=start.round)
         self.before = self.trained = start.params
-        chance = 0.0 if random is None else start.clients.federation.task.chance
+        chance = 0.0 if random is None else start.clients.roster.task.chance
 
         def numbers(*shape: int) -> Tensor:
             return torch.zeros(shape) if random is None else chance * (0.5 + torch.rand(shape, generator=random))

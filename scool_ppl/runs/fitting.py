@@ -47,12 +47,11 @@ def fit(
         with watched(em, callbacks, rows), tracked(total, done=state.round, enabled=progress) as report:
             while state.round < total:
                 state, info = em.step(state)
-                warned = warned or warn_of_explosion(info.loss, em.clients.federation.task.chance, state.round)
+                warned = warned or warn_of_explosion(info.loss, em.clients.roster.task.chance, state.round)
                 mixed, trained = em.evaluate(state), em.clients.evaluate(info.trained)
                 graph = em.graph(state, mixed)
-                federation = em.clients.federation
-                found = graph.score(federation.truth)
-                row = history_row(state.round, info, mixed, trained, found, federation.task.score)
+                found = graph.score(em.clients.roster.truth)
+                row = history_row(state.round, info, mixed, trained, found, em.clients.roster.task.score)
                 report(row)
                 journal.record(row, graph, state, trained, last=state.round == total)
                 for callback in callbacks:

@@ -14,6 +14,7 @@ from torch import Tensor
 from scool_ppl.base.codec import Row
 from scool_ppl.base.statistics import mean_of_worst, over_clients
 from scool_ppl.data.federation import Federation
+from scool_ppl.data.roster import Roster
 from scool_ppl.em.state import EMInfo, Fit
 from scool_ppl.graph.scores import Scores
 from scool_ppl.train.contract import Evaluation
@@ -63,7 +64,10 @@ def against_local(accuracy: Tensor, local: Tensor) -> dict[str, float | None]:
 
 
 def clients_csv(
-    federation: Federation, fit: Fit, local: Evaluation | None, measures: Mapping[str, Tensor] = MappingProxyType({})
+    federation: Federation | Roster,
+    fit: Fit,
+    local: Evaluation | None,
+    measures: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> str:
     """One row a client: its images, accuracy, loss and other measures of what it deploys and of its networks on test data,
     and how much it relies on each candidate where it has several; nothing where undefined.

@@ -16,6 +16,7 @@ from scool_ppl.base.describe import listed, named, settings, shown_html, signatu
 from scool_ppl.base.randomness import generator, key, seeded
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.reading import SPLITS
+from scool_ppl.data.roster import Roster
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Batches, Probe, drawn, labelled, padded, shared, shuffled
@@ -105,6 +106,11 @@ class Clients:
         moved._executors = copy.copy(self._executors)
         moved._hold(federation)
         return moved
+
+    @property
+    def roster(self) -> Roster:
+        """Who takes part, without the data."""
+        return self.federation.roster
 
     @property
     def executor_name(self) -> str:

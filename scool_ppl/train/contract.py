@@ -12,6 +12,7 @@ from torch import Tensor
 from scool_ppl.base.describe import shown_html
 from scool_ppl.base.statistics import over_clients
 from scool_ppl.data.federation import Federation
+from scool_ppl.data.roster import Roster
 from scool_ppl.graph.candidates import Peers, not_finite
 from scool_ppl.train.questions import Ensemble, Mixture, Params, Question
 
@@ -121,8 +122,12 @@ class AnyClients(Protocol):
     """
 
     @property
+    def roster(self) -> Roster:
+        """Who takes part, without their data: all that a round needs to know."""
+
+    @property
     def federation(self) -> Federation:
-        """Who has which data."""
+        """Who has which data; an InputError where these are elsewhere."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -174,6 +179,10 @@ class Wrapper:
 
     def __init__(self, clients: AnyClients) -> None:
         self.clients = clients
+
+    @property
+    def roster(self) -> Roster:
+        return self.clients.roster
 
     @property
     def federation(self) -> Federation:

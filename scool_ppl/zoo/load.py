@@ -15,12 +15,13 @@ from scool_ppl.base.arguments import check_hint, check_kind, check_whole
 from scool_ppl.base.options import accepted, declared, parse_options
 from scool_ppl.base.plugins import beside_package, load_python, user_code
 from scool_ppl.data.federation import Federation
+from scool_ppl.data.roster import Roster
 from scool_ppl.deploy.portfolio import Portfolio
 from scool_ppl.em.model import CooperationModel
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.scores import same_group
 
-FACTS: dict[str, Callable[[Federation], Any]] = {
+FACTS: dict[str, Callable[[Federation | Roster], Any]] = {
     "truth": lambda federation: true_graph(federation),
     "samples": lambda federation: federation.sizes("train"),
 }
@@ -29,7 +30,7 @@ FACTS: dict[str, Callable[[Federation], Any]] = {
 HIDDEN = ("num_clients", *FACTS)
 
 
-def true_graph(federation: Federation) -> Tensor | None:
+def true_graph(federation: Federation | Roster) -> Tensor | None:
     """The true graph, also of so many clients that their federation leaves it to the groups."""
     if federation.truth is None and federation.groups is not None:
         return same_group(federation.groups).float()
@@ -91,15 +92,16 @@ def load_model(
     model: str | os.PathLike[str],
     num_clients: int,
     *,
-    federation: Federation | None = None,
+    federation: Federation | Roster | None = None,
     **choices: Any,
 ) -> CooperationModel | Portfolio:
     """Build a model or a portfolio by name or path; unknown hyperparameters are refused with the nearest known name.
 
-    `federation` supplies the facts that some models ask for: the true graph for `oracle`, sample counts for `fedavg`.
+    `federation` supplies the facts that some models ask for: the true graph for `oracle`, sample counts for `fedavg`;
+    a `Roster`, clients whose data are elsewhere, does as well.
     """
     if federation is not None:
-        check_kind("federation", federation, Federation, "load_federation(spec) makes one")
+        check_kind("federation", federation, Federation | Roster, "load_federation(spec) makes one")
         if federation.num_clients != num_clients:
             raise InputError(
                 f"the federation has {federation.num_clients} clients, num_clients is {num_clients}; pass its own"
