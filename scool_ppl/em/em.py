@@ -347,6 +347,12 @@ class EM:
         """The mixed networks of the clients, or their mixtures of predictions, on a split."""
         return self.clients.evaluate(state.params, split, self.mixture(state))
 
+    def evaluate_both(self, state: EMState, trained: Params, split: str = "test") -> tuple[Evaluation, Evaluation]:
+        """What `evaluate` says and the same of networks before mixing, asked for at once."""
+        asked = (Predictor(state.params, self.mixture(state)), Predictor(trained))
+        mixed, before = self.clients.evaluations(asked, split)
+        return mixed, before
+
     def deploy(self, state: EMState, rule: object = None) -> Deployment:
         """What each client ships: here its network, or mixture of predictions; a portfolio chooses by a rule."""
         if rule is not None:
@@ -393,6 +399,7 @@ class EM:
         rounds: int = 20,
         *,
         state: EMState | None = None,
+        evaluate_every: int = 1,
         run: str | os.PathLike[str] | Run | None = None,
         resume: bool = False,
         checkpoint_every: int = 1,
@@ -405,6 +412,9 @@ class EM:
         A callback is a function of state, info and the row of the history; one that is an object with `begin(em, history)`
         and `end(error)` is told when the rounds begin and end, as those of `runs.loggers` are.
 
+        Clients of whom `clients.away(round)` says so sit a round out. Networks are evaluated every `evaluate_every` rounds
+        and in the last; rows of the other rounds have no accuracy (None).
+
         The folder gets a checkpoint after every `checkpoint_every` rounds, the last `keep` of them stay. With resume=True
         `rounds` is the total: a run that is in the folder already goes on from its last checkpoint, bit for bit.
         """
@@ -414,6 +424,7 @@ class EM:
             self,
             rounds,
             state=state,
+            evaluate_every=evaluate_every,
             run=run,
             resume=resume,
             checkpoint_every=checkpoint_every,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.plots.history import score_name
+from scool_ppl.plots.history import evaluated, score_name
 from scool_ppl.plots.matrix import draw_weights, weights_order
 from scool_ppl.plots.style import new_figure, style_of
 
@@ -41,8 +41,9 @@ def draw_comparison(models: Mapping[str, tuple[CooperationGraph, Sequence[Mappin
         ax.set_axis_off()
     ax = bottom.add_subplot()
     for place, (name, (_, history)) in enumerate(models.items()):
-        numbers = [row["round"] for row in history]
-        values = [np.nan if row["accuracy"]["mean"] is None else row["accuracy"]["mean"] for row in history]
+        some = evaluated(history)
+        numbers = [row["round"] for row in some]
+        values = [np.nan if row["accuracy"]["mean"] is None else row["accuracy"]["mean"] for row in some]
         every = max(1, len(numbers) // 10)
         ax.plot(numbers, values, **style_of(place).options, markersize=4, markevery=every, label=name)
     ax.set(xlabel="round", ylabel=f"{score_name(history)}, mean over clients")

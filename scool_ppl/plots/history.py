@@ -47,13 +47,19 @@ def draw_history(
     figure = new_figure(size) if figure is None else figure
     axes = figure.subplots(*shape, squeeze=False).flat
     for ax, (label, lines) in zip(axes, panels, strict=False):
-        _lines(ax, numbers, label, lines)
+        _lines(ax, _series(evaluated(rows), "round") if label == score_name(rows) else numbers, label, lines)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         if label == score_name(rows):
-            _accuracy(ax, rows, numbers, baseline)
+            _accuracy(ax, evaluated(rows), baseline)
         if len(ax.lines) > 1:
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=8, frameon=False)
     return figure
+
+
+def evaluated(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows of the rounds in which networks were evaluated: `fit(evaluate_every=)` leaves others out, which is no gap."""
+    spreads = ("accuracy", "accuracy_trained")
+    return [row for row in rows if not all(name in row and row[name]["mean"] is None for name in spreads)]
 
 
 def score_name(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -64,14 +70,15 @@ def score_name(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _panels(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, Array]]]]:
     """The panels of a history and the lines of each, without those that were never recorded."""
-    mean, own = _series(rows, "accuracy", "mean"), _series(rows, "task_accuracy", "mean")
+    some = evaluated(rows)
+    mean, own = _series(some, "accuracy", "mean"), _series(some, "task_accuracy", "mean")
     panels: list[tuple[str, list[tuple[str, Array]]]] = [
         (
             score_name(rows),
             [
                 ("mixed, mean ± std", mean),
-                ("trained, before mixing", _series(rows, "accuracy_trained", "mean")),
-                ("mixed, worst 10 %", _series(rows, "accuracy", "worst10")),
+                ("trained, before mixing", _series(some, "accuracy_trained", "mean")),
+                ("mixed, worst 10 %", _series(some, "accuracy", "worst10")),
                 # Where every client has all classes this is the accuracy again.
                 *([] if np.allclose(own, mean, equal_nan=True) else [("mixed, on own classes", own)]),
             ],
@@ -100,12 +107,12 @@ def _lines(ax: Axes, numbers: Array, label: str, lines: Sequence[tuple[str, Arra
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _accuracy(ax: Axes, rows: Sequence[Mapping[str, Any]], numbers: Array, baseline: float | None) -> None:
+def _accuracy(ax: Axes, rows: Sequence[Mapping[str, Any]], baseline: float | None) -> None:
     mean, std = _series(rows, "accuracy", "mean"), _series(rows, "accuracy", "std")
     # An accuracy is never below 0, other scores may be.
     lowest = np.where(_series(rows, "accuracy", "worst10") < 0, -np.inf, 0)
     ax.fill_between(
-        numbers,
+        _series(rows, "round"),
         (mean - std).clip(min=lowest),
         (mean + std).clip(max=1),
         color=style_of(0).colour,  # of the mean, which is drawn first

@@ -18,6 +18,7 @@ from scool_ppl.runs.folder import Run
 from scool_ppl.runs.journal import newest, recording
 from scool_ppl.runs.loggers.base import watched
 from scool_ppl.runs.rows import history_row
+from scool_ppl.train.contract import Evaluation
 from scool_ppl.train.faults import warn_of_explosion
 
 
@@ -26,6 +27,7 @@ def fit(
     rounds: int,
     *,
     state: EMState | None,
+    evaluate_every: int,
     run: str | os.PathLike[str] | Run | None,
     resume: bool,
     checkpoint_every: int,
@@ -35,6 +37,7 @@ def fit(
 ) -> Fit:
     """See EM.fit."""
     check_whole("rounds", rounds)
+    check_whole("evaluate_every", evaluate_every)
     for callback in callbacks:
         check_kind("callback", callback, Callable, "write a function of state, info and row")  # type: ignore[arg-type]
     with recording(em, run, state, resume=resume, rounds=rounds, every=checkpoint_every, keep=keep) as journal:
@@ -46,9 +49,12 @@ def fit(
         rows = journal.history if resume else None
         with watched(em, callbacks, rows), tracked(total, done=state.round, enabled=progress) as report:
             while state.round < total:
-                state, info = em.step(state)
+                state, info = em.step(state, em.clients.away(state.round))
                 warned = warned or warn_of_explosion(info.loss, em.clients.roster.task.chance, state.round)
-                mixed, trained = em.evaluate(state), em.clients.evaluate(info.trained)
+                if state.round % evaluate_every == 0 or state.round == total:
+                    mixed, trained = em.evaluate_both(state, info.trained)
+                else:
+                    mixed = trained = Evaluation.none(em.clients.num_clients)
                 graph = em.graph(state, mixed)
                 found = graph.score(em.clients.roster.truth)
                 row = history_row(state.round, info, mixed, trained, found, em.clients.roster.task.score)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Self
 
@@ -38,6 +38,7 @@ from scool_ppl.train.questions import (
     PairLoss,
     Params,
     PredictionLoss,
+    Predictor,
     Question,
     check_whose,
 )
@@ -155,6 +156,10 @@ class Clients:
             module = self.network()
         return {name: leaf.detach() for name, leaf in module.to(self.device, self._dtype).named_parameters()}
 
+    def away(self, round: int) -> Mapping[str, str]:
+        """Nobody: whoever is in this process takes part."""
+        return {}
+
     def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
         """Local training from params on the clients' own images, or on others', too, as the plan's `shares` say."""
         if plan.epochs < 0 or (plan.steps is not None and plan.steps < 1):
@@ -249,6 +254,10 @@ class Clients:
             each = torch.stack([*scores, self._task.losses(outputs, labels)])
             totals = totals + each.where(mask[:, columns], 0).sum(-1)
         return Evaluation(*(totals / mask.sum(-1)).cpu())
+
+    def evaluations(self, predictors: Sequence[Predictor], split: str = "test") -> tuple[Evaluation, ...]:
+        """What `evaluate` says of each of these."""
+        return tuple(self.evaluate(each.networks, split, each.mixture) for each in predictors)
 
     @torch.no_grad()
     def predict(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
@@ -14,7 +14,7 @@ from scool_ppl.base.statistics import over_clients
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.roster import Roster
 from scool_ppl.graph.candidates import Peers, not_finite
-from scool_ppl.train.questions import Ensemble, Mixture, Params, Question
+from scool_ppl.train.questions import Ensemble, Mixture, Params, Predictor, Question
 
 Facts = dict[str, list[str]]
 """What clients are made of, as texts by name: a run goes on only with clients of whom all of them are the same."""
@@ -105,6 +105,11 @@ class Evaluation(NamedTuple):
     task_score: Tensor
     loss: Tensor
 
+    @classmethod
+    def none(cls, num_clients: int) -> Evaluation:
+        """That of a round in which nobody was asked."""
+        return cls(*torch.full((3, num_clients), torch.nan))
+
     def __repr__(self) -> str:
         score, loss = over_clients(self.score), over_clients(self.loss)
         return f"Evaluation({len(self.score)} clients, score {score.mean:.3f} ± {score.std:.3f}, loss {loss.mean:.3f})"
@@ -150,6 +155,9 @@ class AnyClients(Protocol):
     def init(self, seed: int) -> Params:
         """theta^0, name -> (K, ...)."""
 
+    def away(self, round: int) -> Mapping[str, str]:
+        """Who is known to sit a round out, and why: name -> reason. `EM.fit` asks before the round begins."""
+
     def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
         """Local training from `params`, every client on its own data, and what else the plan says.
 
@@ -161,6 +169,9 @@ class AnyClients(Protocol):
 
     def evaluate(self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
         """Every client's network, mixture of networks or ensemble of these on its own rows of a split."""
+
+    def evaluations(self, predictors: Sequence[Predictor], split: str = "test") -> tuple[Evaluation, ...]:
+        """What `evaluate` says of each of these, asked for at once."""
 
     def predict(
         self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None
@@ -210,6 +221,9 @@ class Wrapper:
     def init(self, seed: int) -> Params:
         return self.clients.init(seed)
 
+    def away(self, round: int) -> Mapping[str, str]:
+        return self.clients.away(round)
+
     def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
         return self.clients.train(params, optimizer_state, plan)
 
@@ -218,6 +232,9 @@ class Wrapper:
 
     def evaluate(self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
         return self.clients.evaluate(params, split, mixture)
+
+    def evaluations(self, predictors: Sequence[Predictor], split: str = "test") -> tuple[Evaluation, ...]:
+        return self.clients.evaluations(predictors, split)
 
     def predict(
         self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,12 @@ from scool_ppl.em.em import EM
 from scool_ppl.em.model import Schedule
 from scool_ppl.em.state import EMInfo, EMState
 from scool_ppl.errors import InputError
+from scool_ppl.plots.history import draw_history
 from scool_ppl.runs.folder import Run
 from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Evaluation, Wrapper
 from scool_ppl.train.networks import network_of
+from scool_ppl.train.questions import Predictor
 from scool_ppl.zoo.load import load_model, model_names
 from tests.helpers.models import FEDERATION, SCHEDULE
 from tests.helpers.runs import StoppedHereError, driver, stop_after, timeless
@@ -67,6 +70,51 @@ def test_history_has_the_rows_of_the_contract() -> None:
     assert torch.equal(torch.as_tensor(result.graph.accuracy), result.evaluation.score)
     assert last.peers is not None
     assert torch.equal(result.graph.weights, last.moments["Y"].where(last.peers.mask, 0))
+
+
+class Holidays(Wrapper):
+    """Clients of whom one is away every second round; trips to evaluate are counted."""
+
+    trips = 0
+
+    def away(self, round: int) -> Mapping[str, str]:
+        return {"client 2": "on holiday"} if round % 2 else {}
+
+    def evaluations(self, predictors: Sequence[Predictor], split: str = "test") -> tuple[Evaluation, ...]:
+        self.trips += 1
+        return super().evaluations(predictors, split)
+
+
+def test_who_is_away_by_its_own_account_sits_the_round_out() -> None:
+    em = driver("scool_sbm")
+    state = em.init()
+    for round in range(3):
+        state, _ = em.step(state, ["client 2"] if round % 2 else ())
+    em.clients = Holidays(em.clients)
+    fit = em.fit(3, progress=False)
+    same_bits(fit.state, state)
+    assert [row["quarantined"] for row in fit.history] == [{}, {"client 2": "on holiday"}, {}]
+
+
+def test_networks_are_evaluated_as_often_as_asked_both_at_once(tmp_path: Path) -> None:
+    whole, em = driver("scool_sbm").fit(5, progress=False), driver("scool_sbm")
+    em.clients = counted = Wrapper(Holidays(em.clients))
+    counted.away = lambda round: {}  # type: ignore[method-assign]
+    fit = em.fit(5, evaluate_every=2, run=tmp_path / "run", progress=False)
+    assert counted.clients.trips == 3  # type: ignore[attr-defined]
+    same_bits(fit.state, whole.state)
+    spreads = ("accuracy", "accuracy_trained", "task_accuracy")
+    for row, told in zip(fit.history, whole.history, strict=True):
+        for name in spreads:
+            evaluated = row["round"] in (2, 4, 5)
+            assert row[name] == (told[name] if evaluated else {"mean": None, "std": None, "worst10": None})
+        assert row["elbo"] == told["elbo"]
+    assert torch.equal(fit.evaluation.score, whole.evaluation.score)
+    assert torch.equal(fit.trained.score, whole.trained.score)
+    figure: Any = draw_history(Run.open(tmp_path / "run").history)
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [2, 4, 5]
+    with pytest.raises(InputError, match="evaluate_every"):
+        driver().fit(1, evaluate_every=0, progress=False)
 
 
 def test_a_continued_run_equals_an_uninterrupted_one() -> None:
