@@ -41,6 +41,12 @@ class Task(Protocol):
     def fitted(self, targets: Tensor) -> Self:
         """The task with what it has to know of all training targets of the federation."""
 
+    def statistics(self, targets: Tensor) -> Tensor:
+        """(S,) float64: what `pooled` has to know of the training targets of one client, without the targets."""
+
+    def pooled(self, statistics: Tensor) -> Self:
+        """The task as it is `fitted` to the training targets of all clients, from the statistics (K, S) of each."""
+
     @property
     def chance(self) -> float:
         """The loss of knowing nothing, of inputs nor of clients."""

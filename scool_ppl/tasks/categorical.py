@@ -31,6 +31,13 @@ class _Categorical(ABC):
     def fitted(self, targets: Tensor) -> Self:
         return self
 
+    def statistics(self, targets: Tensor) -> Tensor:
+        """Nothing has to be known."""
+        return torch.zeros(0, dtype=torch.float64)
+
+    def pooled(self, statistics: Tensor) -> Self:
+        return self
+
     @property
     def chance(self) -> float:
         """log C: all values are equally probable."""

@@ -78,6 +78,20 @@ class Regression:
             )
         return replace(self, variance=variance)
 
+    def statistics(self, targets: Tensor) -> Tensor:
+        """n, the mean (D), and the sum of |y - mean|^2."""
+        values = targets.double().reshape(len(targets), -1)
+        mean = values.mean(0)
+        return torch.cat([values.new_tensor([len(values)]), mean, (values - mean).square().sum()[None]])
+
+    def pooled(self, statistics: Tensor) -> Self:
+        """With the variance of all: that within clients, and that between their means."""
+        count, mean, within = statistics[:, 0], statistics[:, 1:-1], statistics[:, -1]
+        total = count.sum()
+        common = (count[:, None] * mean).sum(0) / total
+        between = count * (mean - common).square().sum(1)
+        return replace(self, variance=float((within + between).sum() / total))
+
     @property
     def chance(self) -> float:
         """The mean of all training targets, whatever the input: log(sigma sqrt(2 pi)) D + variance / (2 sigma^2)."""

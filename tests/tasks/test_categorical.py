@@ -109,3 +109,10 @@ def test_only_classes_that_a_client_has_are_its_own_outputs_and_all_tokens_are()
     counts = torch.tensor([[3, 0, 1], [0, 0, 2]])
     assert Classification(3).own_outputs(counts).tolist() == [[True, False, True], [False, False, True]]
     assert NextToken(3).own_outputs(counts).tolist() == [[True] * 3] * 2
+
+
+@pytest.mark.parametrize("task", [Classification(3), NextToken(3)])
+def test_what_is_counted_in_classes_needs_to_know_nothing_of_all_clients(task: Classification | NextToken) -> None:
+    told = task.statistics(torch.tensor([0, 2]))
+    assert told.shape == (0,)
+    assert task.pooled(torch.stack([told, told])) == task

@@ -32,6 +32,19 @@ def test_losses_are_negative_log_probabilities(task: Regression, targets: Tensor
     assert expected.shape == (3, 5)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+def test_the_variance_of_all_is_pooled_from_what_each_client_tells(shape: tuple[int, ...]) -> None:
+    """Clients whose targets are far apart: each alone would explain another variance."""
+    parts = [place + normal(rows, *shape, seed=rows).float() for rows, place in ((5, 0.0), (1, 3.0), (20, -7.0))]
+    task = Regression(dimensions=math.prod(shape))
+    whole = task.fitted(torch.cat(parts))
+    alone = task.fitted(parts[0])
+    for mine in (task, alone):
+        found = mine.pooled(torch.stack([mine.statistics(part) for part in parts]))
+        assert found.variance == pytest.approx(whole.variance, rel=1e-12)
+    assert alone.variance < whole.variance / 3
+
+
 def test_the_score_is_the_share_of_variance_explained() -> None:
     regression = Regression(variance=4.0)
     found = regression.scores(torch.tensor([[1.0], [3.0], [0.0]]), torch.tensor([1.0, 1.0, 4.0]))
