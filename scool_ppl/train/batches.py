@@ -136,6 +136,21 @@ def _order(count: int, batch_size: int, epochs: int, steps: int | None) -> tuple
     return epochs, mask[:steps]
 
 
+def batch_sizes(count: int, batch_size: int, *, epochs: int, steps: int | None) -> Tensor:
+    """(S,) long: images in each batch of a round of a client who has so many."""
+    return _order(count, batch_size, epochs, steps)[1].sum(-1)
+
+
+def last_epoch(losses: Tensor, samples: Tensor, active: Tensor, per_epoch: Tensor) -> Tensor:
+    """Mean loss (K,) over each client's last steps, as many as one pass over its own images takes, (K,).
+
+    losses, samples: (K, S), of each step and of how many images it is. active: (K, S) bool, the steps that are made.
+    """
+    left = active.flip(1).cumsum(1).flip(1)
+    counted = samples * (left <= per_epoch[:, None])
+    return (losses * counted).sum(1) / counted.sum(1)
+
+
 def drawn(federation: Federation, split: str, size: int, *, seed: int, round: int) -> Probe:
     """At most `size` images of every client's split, keyed by the client's name; all of them if there are no more."""
     rows = []

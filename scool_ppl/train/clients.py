@@ -12,19 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from scool_ppl.base.arguments import check_kind, whole
-from scool_ppl.base.describe import listed, named, settings, shown_html, signature
+from scool_ppl.base.describe import named, settings, shown_html, signature
 from scool_ppl.base.randomness import generator, key, seeded
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.roster import Roster
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.batches import Batches, Probe, drawn, labelled, padded, shared, shuffled
+from scool_ppl.train.batches import Batches, Probe, drawn, labelled, last_epoch, padded, shared, shuffled
 from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
 from scool_ppl.train.examine import examine
 from scool_ppl.train.executors.choosing import Executors
-from scool_ppl.train.executors.descent import MakeOptimizer
+from scool_ppl.train.executors.descent import MakeOptimizer, step_by
 from scool_ppl.train.executors.lockstep import in_lock_step
+from scool_ppl.train.faults import check_held_out, check_probed
 from scool_ppl.train.forward import Forward
 from scool_ppl.train.gradients import midpoint_alignment
 from scool_ppl.train.networks import network_of
@@ -104,7 +105,7 @@ class Clients:
         if ours != theirs:
             raise InputError(f"data are {theirs}, the networks are for {ours}; make new Clients")
         moved = copy.copy(self)
-        moved._executors = copy.copy(self._executors)
+        moved._task, moved._executors = federation.task, self._executors.on(federation.task)
         moved._hold(federation)
         return moved
 
@@ -200,16 +201,36 @@ class Clients:
 
     def _last_epoch(self, losses: Tensor, batches: Batches) -> Tensor:
         """Mean loss (K,) over each client's last steps, as many as one pass over its own images takes."""
-        active = batches.active
-        sizes = self.federation.sizes("train").to(losses.device)
-        left = active.flip(1).cumsum(1).flip(1)
-        samples = (batches.weight != 0).sum(-1) * (left <= (sizes / self.batch_size).ceil()[:, None])
-        return (losses * samples).sum(1) / samples.sum(1)
+        per_epoch = (self.federation.sizes("train") / self.batch_size).ceil().to(losses.device)
+        return last_epoch(losses, (batches.weight != 0).sum(-1), batches.active, per_epoch)
 
-    def _check(self, params: Params) -> None:
-        """Raises InputError unless these are networks of all clients."""
+    @property
+    def draws_noise(self) -> bool:
+        """Does training draw random numbers, as dropout does?"""
+        return self._executors.loop.random
+
+    def parameters(self) -> Params:
+        """The parameters of one network as it was built: their names and shapes."""
+        return {name: leaf.detach() for name, leaf in self._module.named_parameters()}
+
+    def stepped(self, params: Params, state: Params, gradients: Params) -> tuple[Params, Params]:
+        """One step of one client's optimiser by gradients that others have found; its parameters and optimiser state."""
+        trainable = [name for name, leaf in self._module.named_parameters() if leaf.requires_grad]
+        leaves = {name: params[name].detach().clone().requires_grad_() for name in trainable}
+        kept = step_by(self.optimizer, leaves, state, gradients)
+        return params | {name: leaf.detach() for name, leaf in leaves.items()}, kept
+
+    def forward(self) -> Forward:
+        """What answers are computed on, of any networks; which settles the executor."""
+        return self._forward() if self._executors.name != "auto" else self._forward(self.init(0))
+
+    def _check(self, params: Params, guests: bool = False) -> None:
+        """Raises InputError unless these are networks of all clients; behind them may be those of `guests`."""
         expected = {name: (self.num_clients, *leaf.shape) for name, leaf in self._module.named_parameters()}
         found = {name: tuple(value.shape) for name, value in params.items()}
+        if guests:
+            count = max(self.num_clients, min((shape[0] for shape in found.values() if shape), default=0))
+            expected = {name: (count, *shape[1:]) for name, shape in expected.items()}
         if found != expected:
             wrong = min(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
             raise InputError(
@@ -233,8 +254,10 @@ class Clients:
     def _forward(self, *networks: Params) -> Forward:
         """What answers and evaluations are computed on; networks of all clients, which settles the executor."""
         for each in networks:
-            self._check(each)
-        self._executors.choose(None, partial(self._trial, networks[0]))
+            self._check(each, guests=True)
+        if networks:
+            first = {name: value[: self.num_clients] for name, value in networks[0].items()}
+            self._executors.choose(None, partial(self._trial, first))
         return Forward(self._executors.running, self._executors.loop, self._task, self.inputs, self._width)
 
     @torch.no_grad()
@@ -283,13 +306,8 @@ class Clients:
         """The answers to all questions of a round, on the round's probes, which are drawn once."""
         others = (question for question in questions.values() if isinstance(question, PairLoss | OwnLoss | Alignment))
         probes = {split: self.probe(seed, round, split) for split in sorted({question.split for question in others})}
-        if "validation" in probes and not bool((held := probes["validation"].mask.any(1)).all()):
-            without = listed(name for name, some in zip(self.names, held.tolist(), strict=True) if not some)
-            raise InputError(
-                f"no validation images of {without}, this model needs them; give the federation validation=0.2, and every "
-                "client rows enough"
-            )
         if "validation" in probes:
+            check_held_out(probes["validation"].mask.any(1), self.names)
             self._say_if_cut("validation")
         return {name: self._answer(question, probes, seed).cpu() for name, question in questions.items()}
 
@@ -338,12 +356,7 @@ class Clients:
 
     def _check_probe(self, probe: Probe, asked: Tensor) -> None:
         """Raises InputError where a client who is `asked` (n,) has nothing in the probe."""
-        empty = ~probe.mask.any(1).cpu()
-        if bool(empty[asked].any()):
-            names = ", ".join(self.names[i] for i in empty.nonzero().flatten().tolist())
-            raise InputError(
-                f"no images in the probe of: {names}; expected one at least; probe another split or mask them"
-            )
+        check_probed(~probe.mask.any(1).cpu(), asked, self.names)
 
     def own_loss(self, networks: Params, probe: Probe) -> Tensor:
         """Mean loss of each client's network on its own row of a probe, (K,), differentiable in the networks."""

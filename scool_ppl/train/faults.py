@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from scool_ppl.errors import ClientError
+from scool_ppl.base.describe import listed
+from scool_ppl.errors import ClientError, InputError
 from scool_ppl.train.contract import Trained
 
 EXPLODED = 1e3
@@ -49,3 +50,20 @@ def blame(faults: dict[str, Tensor], names: Sequence[str]) -> None:
             reasons.setdefault(names[client], reason)
     if reasons:
         raise ClientError(reasons)
+
+
+def check_held_out(held: Tensor, names: Sequence[str]) -> None:
+    """Raises InputError unless everybody has validation images: held (K,) bool."""
+    if not bool(held.all()):
+        without = listed(name for name, some in zip(names, held.tolist(), strict=True) if not some)
+        raise InputError(
+            f"no validation images of {without}, this model needs them; give the federation validation=0.2, and every "
+            "client rows enough"
+        )
+
+
+def check_probed(empty: Tensor, asked: Tensor, names: Sequence[str]) -> None:
+    """Raises InputError where a client who is `asked` (n,) has nothing in its probe: empty (K,) bool."""
+    if bool(empty[asked].any()):
+        told = ", ".join(names[i] for i in empty.nonzero().flatten().tolist())
+        raise InputError(f"no images in the probe of: {told}; expected one at least; probe another split or mask them")

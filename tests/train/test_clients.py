@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -241,3 +242,48 @@ def test_a_gpu_gives_what_the_processor_gives() -> None:
     assert all(
         torch.allclose(value, gpu.state.params[name].cpu(), atol=1e-8) for name, value in cpu.state.params.items()
     )
+
+
+def test_the_task_is_that_of_the_federation_they_are_moved_to() -> None:
+    """A variance that is found later, by all clients together, is what scores are shares of."""
+    plain = federation_of("sine")
+    here = Clients(plain, executor="stacked")
+    params, wider = here.init(0), replace(plain, task=replace(plain.task, variance=7.0, sigma=2.0))
+    there = here.for_federation(wider)
+    expected = Clients(wider, executor="stacked")
+    assert torch.equal(there.evaluate(params).score, expected.evaluate(params).score)
+    assert torch.equal(there.train(params, None, Plan()).loss, expected.train(params, None, Plan()).loss)
+    assert not torch.equal(here.evaluate(params).score, expected.evaluate(params).score)
+
+
+def test_networks_of_guests_may_stand_behind_those_of_the_clients() -> None:
+    """What a mixture is made of may come from elsewhere: (K + G, ...) networks, of which the first K are the clients'."""
+    all_four, first = clients(federation()), clients(federation().select([0, 1]))
+    networks = {
+        name: value + 0.1 * torch.arange(4.0).view(-1, *[1] * (value.dim() - 1))
+        for name, value in all_four.init(0).items()
+    }
+    weights = torch.tensor([[0.3, 0.7], [0.4, 0.6], [1.0, 0.0], [1.0, 0.0]])
+    peers = Peers(torch.ones(4, 2, dtype=torch.bool), torch.tensor([[0, 3], [2, 1], [0, 1], [0, 1]]))
+    whole = all_four.evaluate(networks, mixture=(weights, peers))
+    found = first.evaluate(networks, mixture=(weights[:2], Peers(peers.mask[:2], peers.columns()[:2])))
+    for mine, theirs in zip(found, whole, strict=True):
+        torch.testing.assert_close(mine, theirs[:2])
+    with pytest.raises(InputError, match=r"expected \(2,"):
+        first.train(networks, None, Plan())
+
+
+def test_a_step_by_gradients_that_others_have_found_is_a_step() -> None:
+    mine = clients(federation())
+    params = {name: value[0] for name, value in mine.init(0).items()}
+    gradients = {name: torch.randn(value.shape, dtype=value.dtype) for name, value in params.items()}
+    state: Params = {}
+    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
+    optimizer = mine.optimizer(list(leaves.values()))
+    for _ in range(3):
+        params, state = mine.stepped(params, state, gradients)
+        for name, leaf in leaves.items():
+            leaf.grad = gradients[name]
+        optimizer.step()
+    assert_same(params, {name: leaf.detach() for name, leaf in leaves.items()}, 1e-15)
+    assert set(state) == {f"momentum_buffer/{name}" for name in params}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
 from collections.abc import Callable
@@ -47,6 +48,13 @@ class Executors:
             self.name = "loop"
         elif requested == "auto" and random:
             self.name = "stacked"
+
+    def on(self, task: Task) -> Executors:
+        """The same for another task of these networks; which executor is in use is its own from then on."""
+        moved = copy.copy(self)
+        moved.stacked, moved.loop = copy.copy(self.stacked), copy.copy(self.loop)
+        moved.stacked.task = moved.loop.task = task
+        return moved
 
     @property
     def running(self) -> Stacked | Loop:

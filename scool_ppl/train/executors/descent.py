@@ -29,10 +29,7 @@ def descend(
     pull: Pull | None,
 ) -> tuple[Tensor, Params]:
     """One optimiser step on the leaves per leading entry of batches (S, ..., B); the losses (S, ...) and the state."""
-    optimizer = make(list(leaves.values()))
-    for name, value in state.items():
-        entry, _, owner = name.partition("/")
-        optimizer.state[leaves[owner]][entry] = as_laid_out(value, leaves[owner])
+    optimizer = _loaded(make, leaves, state)
     shape, losses, together = batches.index.shape[1:], list[Tensor](), list[dict[str, Any]]()
     for index, weight, targets in zip(*batches, strict=True):
         outputs = forward(inputs.index_select(0, index.flatten()).view(*shape, *inputs.shape[1:]))
@@ -53,13 +50,35 @@ def descend(
                 group["fused"] = False
         optimizer.step()
         losses.append(loss.detach())
-    after = {
+    return torch.stack(losses), _kept(optimizer, leaves)
+
+
+def step_by(make: MakeOptimizer, leaves: Mapping[str, Tensor], state: Params, gradients: Params) -> Params:
+    """One optimiser step on the leaves by gradients that are known; the state after it."""
+    optimizer = _loaded(make, leaves, state)
+    for name, leaf in leaves.items():
+        leaf.grad = as_laid_out(gradients[name], leaf)
+    optimizer.step()
+    return _kept(optimizer, leaves)
+
+
+def _loaded(make: MakeOptimizer, leaves: Mapping[str, Tensor], state: Params) -> torch.optim.Optimizer:
+    """An optimiser of the leaves with this state, entry/name -> value."""
+    optimizer = make(list(leaves.values()))
+    for name, value in state.items():
+        entry, _, owner = name.partition("/")
+        optimizer.state[leaves[owner]][entry] = as_laid_out(value, leaves[owner])
+    return optimizer
+
+
+def _kept(optimizer: torch.optim.Optimizer, leaves: Mapping[str, Tensor]) -> Params:
+    """What the optimiser has come to know of the leaves."""
+    return {
         f"{entry}/{name}": torch.as_tensor(value).detach()
         for name, leaf in leaves.items()
         for entry, value in optimizer.state.get(leaf, {}).items()
         if value is not None
     }
-    return torch.stack(losses), after
 
 
 def as_laid_out(value: Tensor, leaf: Tensor) -> Tensor:
