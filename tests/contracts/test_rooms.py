@@ -15,7 +15,7 @@ import scool_ppl
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scool_ppl"
 ORDER = (
-    *("errors", "base", "tasks", "data", "graph", "train", "look", "infer", "mix", "em"),
+    *("errors", "base", "tasks", "data", "graph", "train", "far", "look", "infer", "mix", "em"),
     *("deploy", "zoo", "plots", "runs", "workbench", "reproduce", "report", "cli"),
 )
 MOST = 12

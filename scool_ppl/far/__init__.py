@@ -1,0 +1,19 @@
+"""Far: clients whose data and training are elsewhere, and what carries requests to them and answers back."""
+
+from scool_ppl.far.host import Host
+from scool_ppl.far.local import LocalFabric
+from scool_ppl.far.remote import RemoteClients
+from scool_ppl.far.wire import Answers, Description, Fabric, Job, Networks, Reply, Request
+
+__all__ = [
+    "Answers",
+    "Description",
+    "Fabric",
+    "Host",
+    "Job",
+    "LocalFabric",
+    "Networks",
+    "RemoteClients",
+    "Reply",
+    "Request",
+]

@@ -1,0 +1,117 @@
+"""Host: what it says of its clients, what it answers, and what it does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from scool_ppl.data.federation import Federation
+from scool_ppl.errors import InputError
+from scool_ppl.far import Description, Host, Job, Networks
+from scool_ppl.far.wire import flat
+from scool_ppl.train.clients import Clients
+from tests.helpers.models import FEDERATION
+from tests.helpers.tasks import federation as of_task
+from tests.helpers.unequal import clients, federation
+
+PROBED: dict[str, Any] = {"seed": 1, "round": 0, "split": "train"}
+
+
+@pytest.mark.parametrize("name", ["sine", "vectors", "text", "classes"])
+def test_a_description_is_plain_and_holds_no_row(name: str) -> None:
+    data = of_task(name)
+    told = Host(Clients(data, executor="loop")).describe()
+    assert tuple(told) == data.names
+    for i, each in enumerate(told.values()):
+        assert isinstance(each, Description)
+        assert each.rows == tuple(int(data.sizes(split)[i]) for split in ("train", "validation", "test"))
+        assert torch.equal(torch.tensor(each.counts[0], dtype=torch.long), data.label_counts("train")[i])
+        assert eval(repr(each._asdict())) == each._asdict(), "numbers, texts and lists of these only"
+        assert "data" not in each.facts
+        assert each.executor == "loop"
+    assert len({each.fingerprint for each in told.values()}) == len(data.names)
+
+
+def test_a_fingerprint_is_of_a_clients_own_rows_as_it_calls_them() -> None:
+    one = Host(clients(federation())).describe()
+    other = federation()
+    other.targets[other.train[2][0]] = (other.targets[other.train[2][0]] + 1) % 3
+    two = Host(clients(other)).describe()
+    assert [one[name].fingerprint == two[name].fingerprint for name in one] == [True, True, False, True]
+    renamed = Host(clients(federation(relabel=False))).describe()
+    assert any(one[name].fingerprint != renamed[name].fingerprint for name in one)
+
+
+def test_one_who_raises_does_not_take_the_others_with_it() -> None:
+    host = Host(clients(federation()))
+    stack = flat(host.clients.init(0))
+    good = (Job("losses", PROBED, {}, Networks(stack, (0, 1))),)
+    bad = (Job("losses", PROBED, {}, Networks(stack[:, :3], (0,))),)
+    names = list(host.place)
+    replies, faults = host.handle({names[0]: good, names[1]: bad, names[2]: good})
+    assert set(replies) == {names[0], names[2]}
+    assert set(faults) == {names[1]}
+    assert "RuntimeError" in faults[names[1]]
+    assert "\n" not in faults[names[1]]
+    alone = host.handle({names[0]: good}).replies
+    torch.testing.assert_close(replies[names[0]][0]["loss"], alone[names[0]][0]["loss"])
+
+
+def test_a_host_answers_for_its_own_clients_and_knows_its_verbs() -> None:
+    host = Host(clients(federation()))
+    with pytest.raises(InputError, match="unknown client of this host 'client 9'"):
+        host.handle({"client 9": ()})
+    assert "unknown verb 'tell'" in host.handle({"client 0": (Job("tell", {}, {}),)}).faults["client 0"]
+    assert "without networks" in host.handle({"client 0": (Job("losses", PROBED, {}),)}).faults["client 0"]
+
+
+def test_the_task_that_all_agree_on_is_what_scores_are_of() -> None:
+    data = of_task("sine")
+    here, host = Clients(data, executor="loop"), Host(Clients(data.select([0]), executor="loop"))
+    stack = flat(here.init(0))
+    for variance in (data.task.variance, 9.0):  # type: ignore[attr-defined]
+        options = {"split": "test", "predictors": 1, "task": f"regression:variance={variance}"}
+        job = Job("evaluate", options, {}, Networks(stack, (0,)))
+        (told,) = host.handle({data.names[0]: (job,)}).replies[data.names[0]]
+        score = float(here.evaluate(here.init(0)).score[0])
+        expected = 1 - (1 - score) * data.task.variance / variance  # type: ignore[attr-defined]
+        assert float(told["numbers"][0]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_clients_who_look_at_the_same_networks_do_so_at_once_and_others_one_by_one() -> None:
+    """The same numbers, whether most look at most, at few, or each was sent a stack of its own."""
+    host = Host(Clients(FEDERATION, executor="stacked", dtype=torch.float64))
+    stack = flat({name: value + 0.1 * torch.randn_like(value) for name, value in host.clients.init(0).items()})
+    names = list(host.place)
+
+    def asked(uses: list[tuple[int, ...]], own: bool = False) -> list[torch.Tensor]:
+        requests = {
+            name: (Job("losses", PROBED, {}, Networks(stack.clone() if own else stack, use)),)
+            for name, use in zip(names, uses, strict=True)
+        }
+        return [host.handle(requests).replies[name][0]["loss"] for name in names]
+
+    every = asked([(0, 1, 2, 3)] * 4)
+    few, apart = ([(1,), (3, 0), (2,), (0,)], [(1,), (3, 0), (2,), (0,)])
+    for found in (asked(few), asked(apart, own=True)):
+        for row, (use, losses) in enumerate(zip(few, found, strict=True)):
+            torch.testing.assert_close(losses, every[row][list(use)], rtol=0, atol=1e-12)
+
+
+def test_a_process_of_a_silo_needs_no_pyro() -> None:
+    """Where the data are nothing is inferred: what is imported is paid for by every message."""
+    code = "import sys, scool_ppl.far; print(sorted({'pyro', 'sklearn', 'matplotlib', 'typer'} & set(sys.modules)))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+def test_a_file_of_one_silo_is_all_that_a_host_needs(tmp_path: Any) -> None:
+    FEDERATION.select([1]).save_npz(tmp_path / "mine.npz")
+    data = Federation.from_npz(tmp_path / "mine.npz", name="hospital a")
+    (told,) = Host(Clients(data, executor="loop")).describe().items()
+    assert told[0] == "hospital a"
+    assert told[1].rows == tuple(FEDERATION.roster.rows[:, 1].tolist())

@@ -1,0 +1,37 @@
+"""LocalFabric: whose host is asked, and what would have travelled."""
+
+from __future__ import annotations
+
+import torch
+
+from scool_ppl.far import Host, Job, LocalFabric, Networks
+from scool_ppl.far.wire import flat
+from tests.helpers.far import hosts
+from tests.helpers.refusals import refuses
+from tests.helpers.unequal import clients, federation
+
+
+def test_a_client_has_one_host() -> None:
+    here = clients(federation())
+    refuses(lambda: LocalFabric(Host(here), Host(here)), "two hosts have a client 'client 0'")
+    fabric = LocalFabric(*hosts(here, [[0, 2], [1, 3]]))
+    assert list(fabric.describe()) == ["client 0", "client 2", "client 1", "client 3"]
+    assert fabric.away(3) == {}
+
+
+def test_only_who_is_asked_is_sent_something_and_bytes_are_counted() -> None:
+    here = clients(federation())
+    fabric, stack = LocalFabric(*hosts(here)), flat(here.init(0))
+    built: list[str] = []
+
+    def build(name: str) -> tuple[Job, ...]:
+        built.append(name)
+        options = {"seed": 0, "round": 0, "split": "train"}
+        return (Job("losses", options, {}, Networks(stack, (0, 2))), Job("init", {"seed": 0}, {}))
+
+    replies, faults = fabric.ask(["client 1", "client 3"], build)
+    assert (set(replies), faults, built) == ({"client 1", "client 3"}, {}, ["client 1", "client 3"])
+    networks = stack.shape[1] * 8
+    assert fabric.bytes == 2 * (2 * networks + 2 * 8 + networks), "two networks there, two losses and theta^0 back"
+    assert fabric.trips == 1
+    assert torch.equal(replies["client 1"][1]["theta"], stack[1])
