@@ -89,9 +89,13 @@ def _refuse_text(present: Any, who: str) -> None:
     as_numbers = pandas().to_numeric(present.str.replace(",", ".", regex=False), errors="coerce").notna()
     if as_numbers.mean() > MOSTLY:
         strange = present[~as_numbers]
-        example = strange.iloc[0] if len(strange) else present.iloc[0]
+        if len(strange):
+            raise InputError(
+                f"{who} holds numbers but in {len(strange)} of {len(present)} rows, e.g. '{strange.iloc[0]}', expected "
+                "numbers; correct these, or leave them empty and say missing=mean; categories have the dtype 'category'"
+            )
         raise InputError(
-            f"{who} holds numbers as text, e.g. '{example}', expected numbers; correct these values, or convert the column "
+            f"{who} holds numbers as text, e.g. '{present.iloc[0]}', expected numbers; convert the column "
             "(pandas.to_numeric; read_csv(decimal=',')); a number that is a category has the dtype 'category'"
         )
     as_dates = present.str.match(_DATE)

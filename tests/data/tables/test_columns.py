@@ -51,7 +51,10 @@ def kind(values: Any) -> Callable[[], str]:
 
 REFUSED: list[Case] = [
     (kind(["1,5", "2", "3"]), "column 'x' of a holds numbers as text, e.g. '1,5', expected numbers"),
-    (kind([*map(str, range(9)), "<5"]), "holds numbers as text, e.g. '<5', expected numbers; correct these values"),
+    (
+        kind([*map(str, range(9)), "<5"]),
+        "holds numbers but in 1 of 10 rows, e.g. '<5', expected numbers; correct these, or leave them empty",
+    ),
     (
         kind(["2024-01-31", "2024-02-01"]),
         "column 'x' of a holds dates, e.g. '2024-01-31', expected numbers or categories",
