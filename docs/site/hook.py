@@ -16,10 +16,13 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
-    "Start": ("README.md", "docs/first-steps.ipynb", "docs/your-own-data.md", "docs/your-own-network.md"),
+    "Start": (
+        *("README.md", "docs/install.md", "docs/first-steps.ipynb"),
+        *("docs/your-own-data.md", "docs/what-is-deployed.md", "docs/your-own-network.md"),
+    ),
     "Learn": (
-        *("docs/your-own-prior.md", "docs/reading-the-graph.md", "docs/what-is-deployed.md"),
-        *("docs/comparing-methods.md", "docs/callbacks.md", "docs/network-scientist.md", "docs/silos.md"),
+        *("docs/your-own-prior.md", "docs/reading-the-graph.md", "docs/comparing-methods.md"),
+        *("docs/callbacks.md", "docs/network-scientist.md", "docs/silos.md"),
     ),
     "Reference": ("models/README.md", "inference/README.md", "scool_ppl/README.md", "experiments/README.md"),
     "Results": ("experiments/RESULTS.md", "experiments/methods/RESULTS.md", "experiments/robustness/RESULTS.md"),
@@ -103,3 +106,8 @@ def on_files(files: Files, config: Any) -> Files:
         else:
             found.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     return Files(found)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Links to a notebook lead to its page."""
+    return markdown.replace(".ipynb)", ".md)")

@@ -22,7 +22,7 @@ FETCHED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"(https
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(
         [*command, "--config-file", str(FOLDER / "mkdocs.yml")],
@@ -41,8 +41,10 @@ def test_every_page_and_room_is_there(site: Path) -> None:
     assert {path.stem for path in (site / "api").glob("*.html")} == {room for room in rooms if not room.startswith("_")}
     for page in (ROOT / "docs").glob("*.md"):
         assert (site / "docs" / f"{page.stem}.html").is_file()
+        assert f"](docs/{page.name})" in (ROOT / "README.md").read_text(), "every page can be reached from the README"
     index = (site / "index.html").read_text()
     assert "Who should learn from whom?" in index, "the README"
+    assert 'href="docs/first-steps.html"' in index, "a notebook"
     assert (site / "experiments" / "figures" / "default_graph.png").is_file()
     assert 'id="scool_ppl.runs.loggers.TensorBoard"' in (site / "api" / "runs.html").read_text()
     assert "half way between what cooperation can reach" in (site / "api" / "look.html").read_text(), "docstrings"
