@@ -87,7 +87,6 @@ def resume(
 
 
 @app.command()
-@app.command()
 def plot(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run's folder")],
     gexf: Annotated[bool, typer.Option("--gexf", help="also write graph.gexf, for Gephi")] = False,
