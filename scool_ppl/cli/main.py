@@ -124,7 +124,7 @@ def _once() -> Callable[..., None]:
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: object) -> None:
-        line = f"scool: {message}"
+        line = f"scool: {' '.join(str(message).split())}"
         if line not in shown:
             shown.add(line)
             typer.echo(line, err=True)

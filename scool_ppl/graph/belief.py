@@ -7,8 +7,18 @@ from torch import Tensor
 
 from scool_ppl.graph.blocks import by_appearance
 
-NEGLIGIBLE = 0.01
-"""A weight of a point mass below this share of the heaviest is no edge."""
+BELIEVED_ABOVE = {"edges": 0.5, "rows": 0.5, "point": 0.01}
+"""From which strength on an edge is believed, by what the weights are: see `believed`."""
+
+
+def strength(weights: Tensor, kind: str) -> Tensor:
+    """Weights (K, M) on one scale, at most 1: those of independent edges as they are, of rows relative to the heaviest of
+    the row, of a point mass to the heaviest of all. Without a positive weight nothing has a positive strength.
+    """
+    if kind == "edges":
+        return weights
+    heaviest = weights.amax(dim=1, keepdim=True) if kind == "rows" else weights.max()
+    return weights / heaviest.clamp(min=torch.finfo(weights.dtype).tiny)
 
 
 def believed(weights: Tensor, kind: str) -> Tensor:
@@ -16,13 +26,9 @@ def believed(weights: Tensor, kind: str) -> Tensor:
 
     Independent edges: w_ij > 1/2, rather there than not. One-hot rows: w_ij > 1/2 max_l w_il, since rows that sum to one
     get light as candidates get many; a uniform row believes in all of them. A point mass has no doubt: all weights but
-    negligible ones, w_ij > NEGLIGIBLE max w.
+    negligible ones, w_ij > 0.01 max w.
     """
-    if kind == "edges":
-        return weights > 0.5
-    if kind == "rows":
-        return weights > 0.5 * weights.amax(dim=1, keepdim=True).clamp(min=0)
-    return weights > NEGLIGIBLE * weights.max().clamp(min=0)
+    return strength(weights, kind) > BELIEVED_ABOVE[kind]
 
 
 def pieces(blocks: Tensor, receivers: Tensor, senders: Tensor) -> Tensor:

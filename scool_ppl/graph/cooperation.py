@@ -66,10 +66,6 @@ class CooperationGraph:
             value = getattr(self, field)
             if value is not None and len(value) != count:
                 raise InputError(f"{field} has {len(value)} entries, expected {count}: one per client")
-        for field in ("low", "high"):
-            value = getattr(self, field)
-            if value is not None and value.shape != self.weights.shape:
-                raise InputError(f"{field} has shape {tuple(value.shape)}, expected {shape}: that of the weights")
         weights = torch.where(self.peers.mask, self.weights.detach(), torch.zeros_like(self.weights))
         if not bool(torch.isfinite(weights).all()):
             raise InputError("graph has weights that are not finite; expected numbers; mask the pairs not looked at")

@@ -6,9 +6,10 @@ import base64
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from scool_ppl.graph.belief import NEGLIGIBLE
+from scool_ppl.graph.belief import BELIEVED_ABOVE, strength
 from scool_ppl.plots.style import Array
 
 MOST_EDGES = 10_000
@@ -17,18 +18,13 @@ MOST_CELLS = 200
 """So many rows and columns a matrix has; of more clients, neighbours in its order are averaged."""
 
 
-BELIEVED_ABOVE = {"edges": 0.5, "rows": 0.5, "point": NEGLIGIBLE}
-"""From which strength on a link is believed: more probable than not, more than half of the heaviest of its row, all but
-negligible weights; see `graph.belief`."""
-
-
 class Links(NamedTuple):
     """The links of a graph [receiver, sender], none of a client with itself."""
 
     kind: str
     weights: Array
     strength: Array
-    """Between 0 and 1: of independent edges the weight, of rows its share of the row's heaviest, else of the heaviest."""
+    """See `graph.belief`."""
     low: Array | None = None
     high: Array | None = None
 
@@ -51,9 +47,9 @@ class Links(NamedTuple):
 
 def links_of(kind: str, weights: Array, intervals: tuple[Array, Array] | None = None) -> Links:
     """The links of a graph with these weights (K, K), whose diagonal is what clients keep of their own."""
-    scale = {"edges": np.ones(()), "rows": weights.max(axis=1, keepdims=True), "point": weights.max()}[kind]
-    others = np.where(np.eye(len(weights), dtype=bool), 0.0, weights)
-    return Links(kind, others, others / np.maximum(scale, 1e-12), *(intervals or (None, None)))
+    own = np.eye(len(weights), dtype=bool)
+    others, strong = (np.where(own, 0.0, part) for part in (weights, strength(torch.from_numpy(weights), kind).numpy()))
+    return Links(kind, others, strong, *(intervals or (None, None)))
 
 
 def strongest(links: Links, most: int = MOST_EDGES) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from scool_ppl.base.codec import Row
 from scool_ppl.errors import InputError
+from scool_ppl.graph.belief import BELIEVED_ABOVE
 from scool_ppl.graph.candidates import MANY as LARGEST
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.graph.layout import layout
@@ -17,7 +18,7 @@ from scool_ppl.plots.matrix import weights_order
 from scool_ppl.plots.style import Array, colours, short_names
 from scool_ppl.report.clients import Clients, read_clients
 from scool_ppl.report.curves import history_svg
-from scool_ppl.report.links import BELIEVED_ABOVE, Links, between_blocks, links_of, matrices, strongest
+from scool_ppl.report.links import Links, between_blocks, links_of, matrices, strongest
 from scool_ppl.report.page import as_data, network_script, render, script
 from scool_ppl.report.words import run_in_words
 from scool_ppl.runs.folder import SUMMARY, Run

@@ -94,6 +94,22 @@ def test_an_error_is_one_line_with_its_code(
     assert line.startswith("scool: ")
 
 
+def test_a_warning_is_one_line_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def models() -> None:
+        warnings.simplefilter("always")
+        for seed in range(3):
+            warnings.warn("constant and\n  left out: unit", stacklevel=2)
+            warnings.warn(f"seed {seed}", stacklevel=2)
+
+    app = typer.Typer()
+    app.command()(models)
+    app.command()(lambda: None)
+    monkeypatch.setattr(commands, "app", app)
+    assert scool("models").err.splitlines() == [
+        *("scool: constant and left out: unit", "scool: seed 0", "scool: seed 1", "scool: seed 2"),
+    ]
+
+
 def test_the_root_has_its_rooms_and_nothing_else() -> None:
     assert scool_ppl.train.Clients is scool_ppl.Clients
     for name in ("nothing", "_private", "train.clients", "a.b"):

@@ -6,7 +6,7 @@ import networkx as nx
 import pytest
 import torch
 
-from scool_ppl.graph.belief import believed, pieces
+from scool_ppl.graph.belief import believed, pieces, strength
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 
@@ -26,6 +26,20 @@ from scool_ppl.graph.cooperation import CooperationGraph
 )
 def test_what_is_believed(kind: str, row: list[float], expected: list[int]) -> None:
     assert believed(torch.tensor([row, [0.0] * 4]), kind).long().tolist() == [expected, [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("edges", [[0.2, 0.4], [0.0, 0.1]]),
+        ("rows", [[0.5, 1.0], [0.0, 1.0]]),
+        ("point", [[0.5, 1.0], [0.0, 0.25]]),
+    ],
+)
+def test_strength_is_relative_to_what_weights_compete_with(kind: str, expected: list[list[float]]) -> None:
+    found = strength(torch.tensor([[0.2, 0.4], [0.0, 0.1]], dtype=torch.float64), kind)
+    assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64))
+    assert not strength(torch.zeros(2, 2), kind).any()
 
 
 def test_pieces_are_components_inside_the_blocks() -> None:

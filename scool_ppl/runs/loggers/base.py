@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -156,11 +155,10 @@ def scalars(row: Mapping[str, Any], above: str = "") -> Scalars:
 
 def _png(em: EM, state: EMState) -> bytes:
     from scool_ppl.plots.graph.drawing import draw_graph
+    from scool_ppl.plots.style import png_of
 
-    file = io.BytesIO()
     picture: Any = draw_graph(em.graph(state))
-    getattr(picture, "figure", picture).savefig(file, format="png", dpi=100)
-    return file.getvalue()
+    return png_of(picture.figure, dpi=100)
 
 
 def occupied(path: Path, rounds: int) -> InputError:
