@@ -10,13 +10,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import networkx as nx
 import numpy as np
 import pytest
+from typer.models import ArgumentInfo, Context
 
 from scool_ppl.cli.federations import federations
+from scool_ppl.cli.main import COMMANDS
 from scool_ppl.errors import RunError
 from scool_ppl.runs.folder import Run
 from scool_ppl.zoo import load as zoo
@@ -24,7 +26,6 @@ from tests.helpers.command import FILES, TINY, bits, contents, fit, refused, row
 
 ENTRIES = {*FILES, "checkpoints", "deployed"}
 
-COMMANDS = ("fit", "resume", "compare", "plot", "check", "models", "federations", "reproduce")
 # The prior of this model is one constant graph, so that what reached `build` can be read off the run's weights.
 CONSTANT = """
 import torch
@@ -228,8 +229,9 @@ def test_help_names_every_option(command: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("COLUMNS", "100")
     answer = scool(command, "--help")
     assert answer.code == 0
-    for name in inspect.signature(function_of(command)).parameters:
-        if name not in ("arguments", "choices", "run", "model", "name", "context"):
+    for name, parameter in inspect.signature(function_of(command), eval_str=True).parameters.items():
+        is_argument = any(isinstance(about, ArgumentInfo) for about in get_args(parameter.annotation))
+        if parameter.annotation is not Context and not is_argument:
             assert f"--{name.replace('_', '-')} " in answer.out
     assert (function_of(command).__doc__ or "").split(".")[0] in " ".join(answer.out.split())
 
