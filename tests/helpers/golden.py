@@ -13,7 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyro
+import scipy
+import sklearn
 import torch
 from torch import Tensor
 
@@ -101,6 +104,9 @@ def machine() -> dict[str, str]:
     return {
         "torch": torch.__version__,
         "pyro": pyro.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "sklearn": sklearn.__version__,
         "arithmetic": digest(
             {
                 "matrices": one @ other,
