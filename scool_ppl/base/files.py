@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,16 @@ def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray[Any, Any]], *, c
     """Write the arrays at once: a reader finds the old file or the whole new one."""
     with replacing(Path(path)) as temporary, temporary.open("wb") as file:
         (np.savez_compressed if compressed else np.savez)(file, **dict[str, Any](arrays))
+
+
+def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as CSV, with every column that one of them has; nothing where a row has none, or has None."""
+    rows = list(rows)
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue().rstrip("\n")
 
 
 def file_sha256(*paths: Path) -> str:

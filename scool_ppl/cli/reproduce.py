@@ -10,13 +10,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from scool_ppl.base.files import replacing
+from scool_ppl.base.files import csv_text, replacing
 from scool_ppl.cli.options import DataRoot, Device, Download, Quiet
 from scool_ppl.errors import InputError, StoppedError
 from scool_ppl.reproduce.catalogue import experiment_names, experiment_title, load_experiment
 from scool_ppl.reproduce.experiment import SCALES
 from scool_ppl.reproduce.grid import reproduce as fill
-from scool_ppl.reproduce.render import clients_csv, main_table, overview, refreshed
+from scool_ppl.reproduce.render import client_rows, main_table, overview, refreshed
 from scool_ppl.reproduce.render import document as section_of
 from scool_ppl.reproduce.results import Results
 from scool_ppl.runs.store import Store
@@ -106,7 +106,7 @@ def save(results: Results, out: Path, stem: str) -> list[Path]:
     paths = []
     tables = {".md": section_of(results)}
     if not results.experiment.compact:
-        tables["-clients.csv"] = clients_csv(results)
+        tables["-clients.csv"] = csv_text(client_rows(results)) + "\n"
     for suffix, content in tables.items():
         paths.append(out / f"{stem}{suffix}")
         with replacing(paths[-1]) as temporary:

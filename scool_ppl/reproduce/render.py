@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from dataclasses import replace
 
+from scool_ppl.base.codec import Row
 from scool_ppl.base.statistics import over_seeds
 from scool_ppl.errors import InputError
 from scool_ppl.reproduce.experiment import Column, Method, described
 from scool_ppl.reproduce.measures import MEASURES
 from scool_ppl.reproduce.results import Results
+from scool_ppl.runs.rows import number
 from scool_ppl.workbench.tables import markdown_table
 
 DETAILS = (
@@ -173,27 +172,22 @@ def choices(results: Results) -> str:
     return f"{text}\n\n{markdown_table(['method', 'candidates', *labels], rows)}"
 
 
-def clients_csv(results: Results) -> str:
+def client_rows(results: Results) -> list[Row]:
     """One row a client: accuracy and loss of its networks on test data."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    names = ("accuracy", "task_accuracy", "loss")
-    heads = [f"{name}_{when}" for when in ("mixed", "trained") for name in names]
-    writer.writerow(["column", "method", "choice", "seed", "client", "deployed_accuracy", *heads])
+    measured = [(name, when) for when in ("mixed", "trained") for name in ("accuracy", "task_accuracy", "loss")]
+    rows: list[Row] = []
     experiment = results.experiment
     for column in experiment.columns:
         for method in experiment.methods:
             choice = described(method.model, results.chosen(column, method))
-            deployed = results.by_client(column, method)
-            for seed, record, counts in zip(
-                experiment.seeds_of(column, method), results.records(column, method), deployed, strict=True
-            ):
-                tables = [record["test"][when][name] for when in ("mixed", "trained") for name in names]
-                for client, numbers in enumerate(zip(*tables, strict=True)):
-                    count = float(counts[client])
-                    shown = None if math.isnan(count) else count
-                    writer.writerow([column.label, method.label, choice, seed, client, shown, *numbers])
-    return file.getvalue()
+            about: Row = {"column": column.label, "method": method.label, "choice": choice}
+            seeds, records = experiment.seeds_of(column, method), results.records(column, method)
+            for seed, record, scores in zip(seeds, records, results.by_client(column, method), strict=True):
+                tables = {f"{name}_{when}": record["test"][when][name] for name, when in measured}
+                for client, numbers in enumerate(zip(*tables.values(), strict=True)):
+                    deployed: Row = {"seed": seed, "client": client, "deployed_accuracy": number(float(scores[client]))}
+                    rows.append({**about, **deployed, **dict(zip(tables, numbers, strict=True))})
+    return rows
 
 
 def cell(results: Results, column: Column, method: Method, measure: str) -> str:

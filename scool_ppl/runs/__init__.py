@@ -3,6 +3,6 @@
 from scool_ppl.runs import loggers
 from scool_ppl.runs.checkpoints import Checkpoint
 from scool_ppl.runs.folder import Run, free_name
-from scool_ppl.runs.rows import clients_csv, history_row
+from scool_ppl.runs.rows import client_rows, history_row
 
-__all__ = ["Checkpoint", "Run", "clients_csv", "free_name", "history_row", "loggers"]
+__all__ = ["Checkpoint", "Run", "client_rows", "free_name", "history_row", "loggers"]

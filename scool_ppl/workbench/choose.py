@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from scool_ppl.base.codec import Row
 from scool_ppl.base.describe import described, versions
+from scool_ppl.base.files import csv_text
 from scool_ppl.base.progress import counted
 from scool_ppl.base.randomness import generator
 from scool_ppl.data.federation import Federation
@@ -28,7 +29,6 @@ from scool_ppl.runs.folder import Run
 from scool_ppl.train.questions import Params
 from scool_ppl.workbench.compare import Choice, labels
 from scool_ppl.workbench.settings import Settings
-from scool_ppl.workbench.tables import csv_table
 from scool_ppl.workbench.workbench import Workbench
 
 CANDIDATES: tuple[Choice, ...] = (
@@ -84,7 +84,7 @@ class Choices(NamedTuple):
         told: Row = {"best": self.best.name, "near": [one.name for one in self.near], "likelihood": self.likelihood}
         told |= {"evidence": self.evidence, "versions": versions()}
         folder.write_json("choice.json", {**told, "bounds": self.rows()})
-        folder.write_text("choice.csv", csv_table(self.rows()))
+        folder.write_text("choice.csv", csv_text(self.rows()))
         save_figure(draw_bounds({one.name: one.bound for one in self.bounds}, near=NEAR), folder.path / "choice.png")
         return folder.path
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -14,7 +12,7 @@ from typing import NamedTuple
 
 from scool_ppl.base.codec import Row
 from scool_ppl.base.describe import versions
-from scool_ppl.base.files import file_sha256
+from scool_ppl.base.files import csv_text, file_sha256
 from scool_ppl.base.progress import announced
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError
@@ -38,7 +36,7 @@ class Outcome(NamedTuple):
     summary: Row
     history: list[Row]
     graph: CooperationGraph
-    clients: list[dict[str, str]]
+    clients: list[Row]
 
 
 class Cell(NamedTuple):
@@ -115,9 +113,8 @@ def _one_seed(bench: Workbench, models: Sequence[tuple[str, Choice]], kept: _Kep
 def _fitted(cell: Cell, bench: Workbench) -> Outcome:
     model, choices = cell.choice
     result = bench.fit(model, choices, baseline=True)
-    table = csv.DictReader(io.StringIO(result.clients))
     summary = {**result.summary, "model": cell.name}
-    return Outcome(cell.name, summary, result.fit.history, result.fit.graph, list(table))
+    return Outcome(cell.name, summary, result.fit.history, result.fit.graph, [*result.clients])
 
 
 class _Kept:
@@ -214,13 +211,13 @@ def _write(results: Sequence[Sequence[Outcome]], folder: Run) -> None:
     from scool_ppl.plots.comparison import draw_comparison
     from scool_ppl.plots.style import save_figure
     from scool_ppl.workbench.latex import latex
-    from scool_ppl.workbench.tables import COLUMNS, comparison, csv_table, markdown
+    from scool_ppl.workbench.tables import COLUMNS, comparison, markdown
 
     rows = comparison(results)
     runs = [[outcome.summary for outcome in one_seed] for one_seed in results]
     folder.write_json("comparison.json", {"table": rows, "runs": runs, "versions": versions()})
     folder.write_text("comparison.md", markdown(rows, list(COLUMNS), len(results)))
-    folder.write_text("comparison.csv", csv_table(comparison_lines(rows, len(results))))
+    folder.write_text("comparison.csv", csv_text(comparison_lines(rows, len(results))))
     folder.write_text("comparison.tex", latex(results))
     clients = [
         {"model": outcome.name, "seed": str(outcome.summary["seed"]), **row}
@@ -228,7 +225,7 @@ def _write(results: Sequence[Sequence[Outcome]], folder: Run) -> None:
         for outcome in one_seed
         for row in outcome.clients
     ]
-    folder.write_text("clients.csv", csv_table(clients))
+    folder.write_text("clients.csv", csv_text(clients))
     figure = draw_comparison({outcome.name: (outcome.graph, outcome.history) for outcome in results[0]})
     save_figure(figure, folder.path / "comparison.png")
 

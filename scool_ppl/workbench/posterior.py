@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scool_ppl.base.arguments import check_whole
 from scool_ppl.base.codec import Row
-from scool_ppl.base.files import replacing, write_npz
+from scool_ppl.base.files import csv_text, replacing, write_npz
 from scool_ppl.base.randomness import generator
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMState
@@ -26,7 +26,6 @@ from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.look.evidence import Evidence
 from scool_ppl.runs.folder import Run
 from scool_ppl.workbench.resume import open_run
-from scool_ppl.workbench.tables import csv_table
 
 MOST = 2**31
 """Pairs in all draws together."""
@@ -139,7 +138,7 @@ class GraphPosterior(NamedTuple):
         write_npz(path / "posterior.npz", arrays, compressed=True)
         Run(path).write_json("posterior.json", self.summary())
         with replacing(path / "posterior.csv") as temporary:
-            temporary.write_text(csv_table(self.clients()) + "\n")
+            temporary.write_text(csv_text(self.clients()) + "\n")
         save_figure(draw_posterior(self.graph, self.probability, self.expected, together), path / "posterior.png")
         return path
 

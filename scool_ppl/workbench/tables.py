@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from rich.box import SIMPLE_HEAD
@@ -153,16 +151,6 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Any table of texts as Markdown."""
     lines = ["| " + " | ".join(heads) + " |", "| --- " * len(heads) + "|"]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
-
-
-def csv_table(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as CSV, with every column that one of them has; nothing where a row has none."""
-    rows = list(rows)
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue().rstrip("\n")
 
 
 def heading(column: str, rows: Sequence[Row]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from scool_ppl.base.codec import Row
 from scool_ppl.base.describe import shown_html, versions
-from scool_ppl.base.files import file_sha256
+from scool_ppl.base.files import csv_text, file_sha256
 from scool_ppl.data.federation import Federation
 from scool_ppl.deploy.deployment import LOCAL
 from scool_ppl.deploy.gains import gains
@@ -22,7 +22,7 @@ from scool_ppl.em.state import Fit
 from scool_ppl.errors import InputError
 from scool_ppl.runs.folder import Run
 from scool_ppl.runs.loggers import loggers_of
-from scool_ppl.runs.rows import against_local, clients_csv, number, spread, total_seconds
+from scool_ppl.runs.rows import against_local, client_rows, number, spread, total_seconds
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Evaluation
 from scool_ppl.train.networks import network_path
@@ -35,15 +35,15 @@ FEW = 1000
 
 
 class Result(NamedTuple):
-    """A fitted model and its summary; `local` is the evaluation of local-only training, where it was run; `clients` is the
-    table clients.csv.
+    """A fitted model and its summary; `local` is the evaluation of local-only training, where it was run; `clients` has a
+    row a client, as clients.csv.
     """
 
     name: str
     fit: Fit
     summary: Row
     local: Evaluation | None
-    clients: str = ""
+    clients: Sequence[Row] = ()
 
     def __repr__(self) -> str:
         return f"Result({self.name}, {self.fit!r})"
@@ -129,9 +129,9 @@ class Workbench:
             also = measures(self.clients, fit.deployment.ensemble) if self.clients.num_clients <= FEW else {}
             summary = {"model": name, "hyperparameters": choices, **self._summary(fit, alone, local)}
             summary["measures"] = {measure: spread(values) for measure, values in also.items()}
-            table = clients_csv(self.federation, fit, local, also)
+            table = client_rows(self.federation, fit, local, also)
             if folder is not None:
-                folder.finish(summary, truth=self.federation.truth, clients=table)
+                folder.finish(summary, truth=self.federation.truth, clients=csv_text(table))
         return Result(
             " ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local, table
         )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from scool_ppl.base.files import erase, file_sha256, read_regular, replacing, sync, write, write_npz
+from scool_ppl.base.files import csv_text, erase, file_sha256, read_regular, replacing, sync, write, write_npz
 from scool_ppl.errors import InputError
 
 
@@ -126,3 +128,12 @@ def test_the_digest_is_that_of_the_standard(tmp_path: Path) -> None:
     (tmp_path / "million").write_bytes(b"a" * 1_000_000)
     assert file_sha256(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert file_sha256(tmp_path / "million") == "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"
+
+
+def test_rows_as_csv_have_every_column_and_gaps() -> None:
+    rows = [{"client": 'a, "b"', "accuracy": 0.1 + 0.2}, {"client": "c", "accuracy": None, "more": 3}]
+    found = list(csv.DictReader(io.StringIO(csv_text(rows))))
+    assert found == [
+        {"client": 'a, "b"', "accuracy": "0.30000000000000004", "more": ""},
+        {"client": "c", "accuracy": "", "more": "3"},
+    ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from pathlib import Path
 
@@ -12,17 +10,17 @@ import pytest
 from scool_ppl.errors import InputError
 from scool_ppl.reproduce.catalogue import experiment_names, load_experiment
 from scool_ppl.reproduce.experiment import Method
-from scool_ppl.reproduce.render import choices, clients_csv, details, document, head, main_table, refreshed, training
+from scool_ppl.reproduce.render import choices, client_rows, details, document, head, main_table, refreshed, training
 from scool_ppl.reproduce.results import Results
 from scool_ppl.runs.store import Store
 from tests.helpers.experiments import COLUMN, EXTRAS, LOCAL, filled, record, tiny
 
 
 def test_the_clients_table_has_a_row_a_client_and_seed(finished):
-    rows = list(csv.DictReader(io.StringIO(clients_csv(finished))))
+    rows = client_rows(finished)
     assert len(rows) == 2 * 2 * 4
     first = finished.records(COLUMN, LOCAL)[0]["test"]["trained"]["loss"][3]
-    assert float(rows[3]["loss_trained"]) == first
+    assert rows[3]["loss_trained"] == first
 
 
 def test_details_leave_out_what_repeats_the_accuracy(tmp_path):

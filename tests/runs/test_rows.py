@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import statistics
@@ -13,10 +11,11 @@ import torch
 from torch import Tensor
 
 from scool_ppl import load_federation
+from scool_ppl.base.codec import Row
 from scool_ppl.base.progress import tracked
 from scool_ppl.em.state import Deployment, EMInfo, Fit
 from scool_ppl.graph.scores import Scores
-from scool_ppl.runs.rows import against_local, clients_csv, history_row, spread, total_seconds
+from scool_ppl.runs.rows import against_local, client_rows, history_row, spread, total_seconds
 from scool_ppl.train.contract import Evaluation
 from scool_ppl.train.questions import Ensemble, Predictor
 
@@ -110,19 +109,19 @@ def fit_of(weights: list[list[float]], mixed: Evaluation = DEPLOYED) -> Fit:
     return Fit(None, [], None, mixed, TRAINED, deployment, DEPLOYED, 0.0)  # type: ignore[arg-type]
 
 
-def table(fit: Fit, local: Evaluation | None) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(clients_csv(TWO, fit, local))))
+def table(fit: Fit, local: Evaluation | None) -> list[Row]:
+    return client_rows(TWO, fit, local)
 
 
 def test_the_table_of_clients_has_a_row_each_and_gaps_where_nothing_is_known() -> None:
     rows = table(fit_of([[1.0], [1.0]]), LOCAL)
     assert [row["client"] for row in rows] == ["client 0", "client 1"]
-    assert [row["group"] for row in rows] == ["0", "1"]
-    assert (rows[0]["train"], rows[0]["validation"], rows[0]["test"]) == ("8", "2", "500")
-    assert (rows[0]["accuracy"], rows[0]["gain_over_local"], rows[0]["task_accuracy"]) == ("0.5", "0.25", "0.75")
-    assert (rows[0]["accuracy_trained"], rows[0]["loss_trained"], rows[0]["accuracy_local"]) == ("0.125", "3.0", "0.25")
-    assert (rows[1]["accuracy"], rows[1]["gain_over_local"], rows[1]["loss_trained"]) == ("", "", "")
-    assert (rows[1]["loss"], rows[1]["accuracy_local"]) == ("2.0", "0.5")
+    assert [row["group"] for row in rows] == [0, 1]
+    assert (rows[0]["train"], rows[0]["validation"], rows[0]["test"]) == (8, 2, 500)
+    assert (rows[0]["accuracy"], rows[0]["gain_over_local"], rows[0]["task_accuracy"]) == (0.5, 0.25, 0.75)
+    assert (rows[0]["accuracy_trained"], rows[0]["loss_trained"], rows[0]["accuracy_local"]) == (0.125, 3.0, 0.25)
+    assert (rows[1]["accuracy"], rows[1]["gain_over_local"], rows[1]["loss_trained"]) == (None, None, None)
+    assert (rows[1]["loss"], rows[1]["accuracy_local"]) == (2.0, 0.5)
 
 
 def test_the_table_of_clients_has_columns_for_what_there_is() -> None:
@@ -146,12 +145,12 @@ def test_where_there_was_a_choice_it_tells_who_relies_on_what() -> None:
     mixed = DEPLOYED._replace(score=torch.tensor([math.nan, 0.375]))
     rows = table(fit_of([[0.25, 0.75], [1.0, 0.0]], mixed), LOCAL)
     assert [(row["relies on local"], row["relies on mine, tuned"]) for row in rows] == [
-        ("0.25", "0.75"),
-        ("1.0", "0.0"),
+        (0.25, 0.75),
+        (1.0, 0.0),
     ]
-    assert [row["accuracy_mixed"] for row in rows] == ["", "0.375"]
-    assert [row["accuracy"] for row in rows] == ["0.5", ""], "of what is deployed, not of the mixed networks"
-    assert rows[0]["gain_over_local"] == "0.25"
+    assert [row["accuracy_mixed"] for row in rows] == [None, 0.375]
+    assert [row["accuracy"] for row in rows] == [0.5, None], "of what is deployed, not of the mixed networks"
+    assert rows[0]["gain_over_local"] == 0.25
 
 
 @pytest.mark.parametrize("junk", [torch.nan, torch.inf, -torch.inf])

@@ -53,6 +53,7 @@ def test_models_meet_the_same_clients_initialisation_and_batches(whole: tuple[Pa
         first = [fitted.history[0] for fitted in (local, ring)]
         assert first[0]["loss"] == first[1]["loss"]
         assert first[0]["accuracy_trained"] == first[1]["accuracy_trained"], "before mixing all is the same"
+        assert all(isinstance(row["accuracy"], float) for row in local.clients), "numbers, also of a fit that was kept"
         assert all(row["accuracy_local"] == row["accuracy"] for row in local.clients), (
             "the baseline is the model `local`"
         )
