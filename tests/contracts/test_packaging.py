@@ -74,6 +74,8 @@ def test_every_extra_that_is_named_exists() -> None:
     }
     assert {"tables", "report", "export"} <= extras <= {*EXTRAS}
     assert {"tensorboard", "mlflow", "wandb"} <= {*EXTRAS}, "loggers name extras after themselves"
+    table = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "install.md").read_text(), flags=re.MULTILINE)
+    assert {name for row in table for name in re.findall(r"`(\w+)`", row)} == {*EXTRAS}, "it says what each is for"
 
 
 @pytest.mark.parametrize("minor", [11, 12, 13])

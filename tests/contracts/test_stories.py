@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,17 +126,3 @@ def test_pip_only(tmp_path: Path) -> None:
         [site / "bin" / "scool", "--version"], env=environment, capture_output=True, text=True, check=True
     )
     assert run.stdout.startswith("scool"), "the command itself"
-
-
-def test_extras_that_pages_name_are_those_that_there_are() -> None:
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    text = "".join(page.read_text() for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-    named = {name for group in re.findall(r"scool_ppl\[([\w,]+)\]", text) for name in group.split(",")}
-    assert named
-    assert named <= set(declared)
-    listed = {
-        name
-        for row in re.findall(r"^\| (`.*?) \|", (ROOT / "docs/install.md").read_text(), re.MULTILINE)
-        for name in re.findall(r"`(\w+)`", row)
-    }
-    assert listed == set(declared), "docs/install.md says what each is for"

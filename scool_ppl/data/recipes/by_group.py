@@ -122,9 +122,7 @@ def permuted(
         dealt = shares("permuted", pool, clients, train, sizes)
         return partitioned(pool, dealt, validation, test, relabel=relabel, groups=member)
     available = len(pool.train_labels)
-    size = train
-    if size is None:
-        size = int(equal_share("permuted", available, clients, None) / (1 + ragged))
+    size = int(equal_share("permuted", available, clients, None) / (1 + ragged)) if train is None else train
     low, high = max(1, math.ceil(size * (1 - ragged))), max(1, math.floor(size * (1 + ragged)))
     drawn = torch.randint(low, high + 1, (clients,), generator=pool.generator)
     if repeat:
@@ -135,17 +133,21 @@ def permuted(
             )
         again, copies = repeated_rows(pool, drawn.tolist())
         return partitioned(pool, again, validation, test, relabel=relabel, groups=member)._replace(copies=copies)
-    needed, fitting = int(drawn.sum()), available // clients
+    _check_fits(int(drawn.sum()), available, clients, size, ragged)
+    dealt = mixed_rows(pool)[: int(drawn.sum())].split(drawn.tolist())
+    return partitioned(pool, dealt, validation, test, relabel=relabel, groups=member)
+
+
+def _check_fits(needed: int, available: int, clients: int, size: int, ragged: float) -> None:
+    """Refuses sizes that were drawn and are too large together: only then, as a ragged draw may fit by luck."""
+    fitting = available // clients
     if needed > available and (ragged == 0 or fitting == 0):
         equal_share("permuted", available, clients, size)
     if needed > available:
-        # Only now, so that a ragged draw that fits by luck is not refused.
         raise InputError(
             f"permuted with ragged={ragged} drew sizes of {needed} images in all, the pool has {available}; "
             f"train={max(1, int(fitting / (1 + ragged)))} fits"
         )
-    dealt = mixed_rows(pool)[:needed].split(drawn.tolist())
-    return partitioned(pool, dealt, validation, test, relabel=relabel, groups=member)
 
 
 def rotated(
