@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -63,19 +61,19 @@ def against_local(accuracy: Tensor, local: Tensor) -> dict[str, float | None]:
     return {"gain_over_local": number(float(gain.mean())), "below_local": number(float((gain < 0).double().mean()))}
 
 
-def clients_csv(
+def client_rows(
     federation: Federation | Roster,
     fit: Fit,
     local: Evaluation | None,
     measures: Mapping[str, Tensor] = MappingProxyType({}),
-) -> str:
+) -> list[Row]:
     """One row a client: its images, accuracy, loss and other measures of what it deploys and of its networks on test data,
-    and how much it relies on each candidate where it has several; nothing where undefined.
+    and how much it relies on each candidate where it has several; None where undefined.
     """
     deployed, mixed, trained = fit.deployed, fit.evaluation, fit.trained
     columns: dict[str, Sequence[Any]] = {
         "client": federation.names,
-        "group": federation.groups or [""] * federation.num_clients,
+        "group": federation.groups or [None] * federation.num_clients,
         **{split: federation.sizes(split).tolist() for split in ("train", "validation", "test")},
         "accuracy": deployed.score.tolist(),
         "task_accuracy": deployed.task_score.tolist(),
@@ -91,12 +89,8 @@ def clients_csv(
         columns["accuracy_mixed"] = mixed.score.tolist()
         shares = zip(fit.deployment.candidates, fit.deployment.weights.T.tolist(), strict=True)
         columns |= {f"relies on {candidate}": share for candidate, share in shares}
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    for row in zip(*columns.values(), strict=True):
-        writer.writerow("" if isinstance(value, float) and not math.isfinite(value) else value for value in row)
-    return file.getvalue()
+    lines = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, (number(v) if isinstance(v, float) else v for v in line), strict=True)) for line in lines]
 
 
 def total_seconds(history: Sequence[Row]) -> dict[str, float]:

@@ -396,7 +396,7 @@ REQUESTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no settings": (request(lambda content: content.pop("settings") and content), "lacks settings"),
     "rounds as text": (request(lambda content: content["settings"].update(rounds="9")), "expected int"),
     "rounds is NaN": (request(lambda content: content["settings"].update(rounds=float("nan"))), "expected int"),
-    "no rounds": (request(lambda content: content["settings"].update(rounds=0)), "at least one round"),
+    "no rounds": (request(lambda content: content["settings"].update(rounds=0)), "expected at least 1"),
     "code": (request(lambda content: content["settings"].update(code="import os")), "'code', expected only"),
     "hyperparameter": (request(lambda content: content.update(hyperparameters={"x": 1})), "unknown hyperparameter"),
     "nested": (request(lambda content: content.update(hyperparameters={"x": [1]})), "hyperparameters/x"),
