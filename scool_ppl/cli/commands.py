@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +22,8 @@ from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients
 from scool_ppl.cli.report import report
 from scool_ppl.cli.reproduce import reproduce
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
-from scool_ppl.errors import RunError, StoppedError
+from scool_ppl.errors import InputError, RunError, StoppedError
+from scool_ppl.far.ranks import ranks, restarts
 from scool_ppl.runs.folder import MARK, Run, free_name
 from scool_ppl.runs.loggers import LOGGERS
 from scool_ppl.workbench.settings import Settings
@@ -57,11 +58,17 @@ def fit(
     """
     ((model, choices),) = models_of(arguments or [], most=1)
     data = load_federation(federation, seed=settings.seed, data_root=data_root, download=download, clients=clients)
-    bench = Workbench(data, settings, progress=not quiet)
-    folder = out or free_name("runs", Path(model).stem)
-    with _resumable(folder):
-        result = bench.fit(model, choices, run=folder, overwrite=overwrite, baseline=baseline, log=log or ())
-    _report(result, folder)
+    with ranks() as processes:
+        if processes is not None and out is None:
+            raise InputError("torchrun has begun several processes, expected --out, the folder of the run; give it")
+        leads, folder = processes is None or processes.leads, out or free_name("runs", Path(model).stem)
+        bench = Workbench(data, settings, progress=leads and not quiet, ranks=processes)
+        with nullcontext(folder) if processes is None else processes.folder(folder) as mine, _resumable(folder):
+            begun = restarts() > 0 and (mine / MARK).is_file()  # torchrun had to begin anew: the run goes on
+            run, logs = Run.open(mine) if begun else mine, (log or ()) if leads else ()
+            result = bench.fit(model, choices, run=run, overwrite=overwrite, baseline=baseline, log=logs)
+        if leads:
+            _report(result, folder)
 
 
 @app.command()
@@ -81,9 +88,13 @@ def resume(
     """
     from scool_ppl.workbench.resume import resume as go_on
 
-    with _resumable(run):
-        result = go_on(run, rounds, data_root=data_root, download=download, progress=not quiet)
-    _report(result, run)
+    with ranks() as processes:
+        leads = processes is None or processes.leads
+        with nullcontext(run) if processes is None else processes.folder(run) as mine, _resumable(run):
+            progress = leads and not quiet
+            result = go_on(mine, rounds, data_root=data_root, download=download, progress=progress, ranks=processes)
+        if leads:
+            _report(result, run)
 
 
 @app.command()

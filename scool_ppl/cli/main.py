@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 import traceback
 import warnings
@@ -78,8 +79,13 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+TOGETHER = {"fit", "resume"}
+"""Commands that several processes of torchrun can do together."""
+
+
 @app.callback()
 def scool(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_version)
     ] = False,
@@ -88,6 +94,10 @@ def scool(
     ] = False,
 ) -> None:
     """Commands are found by `Commands`."""
+    many = int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    if many > 1 and context.invoked_subcommand not in TOGETHER:
+        found = f"torchrun has begun {many} processes of `scool {context.invoked_subcommand}`"
+        raise InputError(f"{found}, expected one of {', '.join(sorted(TOGETHER))}; leave torchrun out")
 
 
 def main(arguments: list[str] | None = None) -> None:

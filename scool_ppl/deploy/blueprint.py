@@ -16,7 +16,6 @@ from scool_ppl.em.state import Deployment
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.named import plain, task_of, written
-from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Wrapper
 from scool_ppl.train.networks import NetworkSpec, network_for, network_path
 from scool_ppl.train.questions import Params, Predictor
@@ -40,12 +39,12 @@ class Blueprint(NamedTuple):
 
     @classmethod
     def of(cls, clients: AnyClients) -> Blueprint:
-        """Of clients in this process, or of such inside of others; of clients elsewhere all but the network."""
+        """Of clients, or of such inside of others; of clients elsewhere all but the network, unless they know it."""
         roster = clients.roster
         inside = clients
         while isinstance(inside, Wrapper):
             inside = inside.clients
-        network = inside.network if isinstance(inside, Clients) else None
+        network = getattr(inside, "network", None)
         task = plain(roster.task)
         return cls(
             clients=tuple(roster.names),

@@ -2,6 +2,7 @@
 
 from scool_ppl.far.host import Host
 from scool_ppl.far.local import LocalFabric
+from scool_ppl.far.ranks import RankFabric, Ranks, ranks
 from scool_ppl.far.remote import RemoteClients
 from scool_ppl.far.wire import Answers, Description, Fabric, Job, Networks, Reply, Request
 
@@ -13,7 +14,10 @@ __all__ = [
     "Job",
     "LocalFabric",
     "Networks",
+    "RankFabric",
+    "Ranks",
     "RemoteClients",
     "Reply",
     "Request",
+    "ranks",
 ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from scool_ppl.base.describe import listed
 from scool_ppl.data.federation import Federation
@@ -32,11 +32,19 @@ class RemoteClients:
     is not, a coupling holds everybody where the round began, and shares are refused.
 
     task: where it is a class of the user's own. federation: the data, where a simulation has them all here anyway.
+    network: what builds a network, where that is known here; a run's folder keeps it.
     silent: who did not answer when networks were last evaluated, and why; it has no score then, and that is no fault.
     """
 
-    def __init__(self, fabric: Fabric, *, task: Task | None = None, federation: Federation | None = None) -> None:
-        self.fabric = fabric
+    def __init__(
+        self,
+        fabric: Fabric,
+        *,
+        task: Task | None = None,
+        federation: Federation | None = None,
+        network: Callable[[], nn.Module] | None = None,
+    ) -> None:
+        self.fabric, self.network = fabric, network
         described = fabric.describe()
         if federation is not None:
             task = federation.task
@@ -194,12 +202,13 @@ class RemoteClients:
 
     def facts(self) -> Facts:
         """What the clients are made of; of their data what each says of its own."""
-        first = next(iter(self.described.values()))
+        told = next(iter(self.described.values())).facts
+        known = {"number of clients": [str(self.num_clients)], "client": list(self.names), **told}
+        if self._federation is not None:  # as in one process, where the run may go on
+            return {**known, "data": [f"SHA-256 {self._federation.fingerprint}"]}
         return {
-            "number of clients": [str(self.num_clients)],
-            "client": list(self.names),
-            **first.facts,
-            BEHAVIOUR: [*first.facts.get(BEHAVIOUR, []), "elsewhere"],
+            **known,
+            BEHAVIOUR: [*told.get(BEHAVIOUR, []), "elsewhere"],
             "data": [f"SHA-256 {told.fingerprint} of {name}" for name, told in self.described.items()],
         }
 

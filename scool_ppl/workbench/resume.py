@@ -13,6 +13,7 @@ from scool_ppl.data.specs import load_federation
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError
+from scool_ppl.far.ranks import Ranks
 from scool_ppl.runs.folder import MARK, Run
 from scool_ppl.runs.journal import check_rounds
 from scool_ppl.train.clients import Clients
@@ -59,10 +60,12 @@ class Request:
         if self.network_sha256 is not None and (network := network_path(self.settings.network)) is not None:
             _check_file("network", network, self.network_sha256, run.path)
 
-    def workbench(self, data_root: str | Path | None, download: bool, progress: bool = True) -> Workbench:
+    def workbench(
+        self, data_root: str | Path | None, download: bool, progress: bool = True, ranks: Ranks | None = None
+    ) -> Workbench:
         """The federation and the settings that were asked for."""
         federation = load_federation(self.federation, seed=self.settings.seed, data_root=data_root, download=download)
-        return Workbench(federation, self.settings, progress=progress)
+        return Workbench(federation, self.settings, progress=progress, ranks=ranks)
 
 
 class Opened(NamedTuple):
@@ -89,7 +92,9 @@ def open_run(
     request.check_files(run)
     bench = request.workbench(data_root, download)
     em = bench.em(request.model, **request.hyperparameters)
-    return Opened(em, bench.clients, em.resume(run))
+    clients = bench.clients
+    assert isinstance(clients, Clients)  # there is one process
+    return Opened(em, clients, em.resume(run))
 
 
 def resume(
@@ -99,20 +104,25 @@ def resume(
     data_root: str | Path | None = None,
     download: bool = False,
     progress: bool = True,
+    ranks: Ranks | None = None,
 ) -> Result:
-    """Go on with a run of `scool fit` to `rounds` rounds in all, as many as were asked for if None."""
+    """Go on with a run of `scool fit` to `rounds` rounds in all, as many as were asked for if None.
+
+    ranks: the processes that share the clients; each has the run in a folder of its own, see `Ranks.folder`.
+    """
     run = Run.open(path)
     request = Request.read(run)
     request.check_files(run)
     if rounds is not None:
         request = replace(request, settings=replace(request.settings, rounds=rounds))
-    bench = request.workbench(data_root, download, progress)
+    bench = request.workbench(data_root, download, progress, ranks)
     with run.locked():
         if rounds is not None:
             # All that is refused is refused before the folder says that more rounds were asked for.
             check_rounds(bench.em(request.model, **request.hyperparameters).resume(run), rounds, run)
             run.write_json(MARK, {**run.settings, "settings": asdict(request.settings)})
-        return bench.fit(request.model, request.hyperparameters, run=run, baseline=request.baseline, log=request.log)
+        log = request.log if ranks is None or ranks.leads else ()
+        return bench.fit(request.model, request.hyperparameters, run=run, baseline=request.baseline, log=log)
 
 
 def _check_file(what: str, file: Path, sha256: str, run: Path) -> None:

@@ -20,6 +20,8 @@ from scool_ppl.em.em import EM
 from scool_ppl.em.rehearsal import rehearse
 from scool_ppl.em.state import Fit
 from scool_ppl.errors import InputError
+from scool_ppl.far.ranks import Ranks
+from scool_ppl.far.remote import RemoteClients
 from scool_ppl.runs.folder import Run
 from scool_ppl.runs.loggers import loggers_of
 from scool_ppl.runs.rows import against_local, client_rows, number, spread, total_seconds
@@ -59,14 +61,17 @@ class Workbench:
     federation: Federation
     settings: Settings = field(default_factory=Settings)
     progress: bool = True
+    ranks: Ranks | None = None
+    """The processes that share the clients, where torchrun has begun several."""
     _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
-    def clients(self) -> Clients:
+    def clients(self) -> Clients | RemoteClients:
         """Made at first use and kept: every model meets the same ones."""
         if "clients" not in self._made:
-            self._made["clients"] = self.settings.clients(self.federation)
-        clients: Clients = self._made["clients"]
+            whole = self.settings.clients(self.federation)
+            self._made["clients"] = whole if self.ranks is None else self.ranks.clients(whole)
+        clients: Clients | RemoteClients = self._made["clients"]
         return clients
 
     @property

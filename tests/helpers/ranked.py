@@ -1,0 +1,88 @@
+"""A program that torchrun begins several of: models over all ranks, each against the same in this process; or `scool`, of
+which rank 1 dies once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scool_ppl.cli.main import main as scool
+from scool_ppl.data.federation import Federation
+from scool_ppl.data.specs import load_federation
+from scool_ppl.em.em import EM
+from scool_ppl.em.model import Schedule
+from scool_ppl.errors import RunError
+from scool_ppl.far import Ranks, ranks
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import AnyClients
+from scool_ppl.zoo.load import load_model
+from tests.helpers.small import brief
+
+SPEC = "permuted:digits:clients=5,groups=2,train=20,test=20"
+
+
+def fitted(model: str, federation: Federation, clients: AnyClients) -> Any:
+    built = load_model(model, federation.num_clients, federation=federation)
+    return EM(brief(built), clients, Schedule(1, 3), seed=1).fit(2, progress=False)
+
+
+def compared(models: list[str], processes: Ranks) -> dict[str, Any]:
+    """The largest difference of each model's networks and graph from those of one process."""
+    federation, found = load_federation(SPEC, seed=3), dict[str, Any]()
+    for model in models:
+        whole = Clients(federation, executor="stacked", dtype=torch.float64)
+        there, here = fitted(model, federation, processes.clients(whole)), fitted(model, federation, whole)
+        pairs = [(there.state.params[name], value) for name, value in here.state.params.items()]
+        pairs += [(there.graph.weights, here.graph.weights), (there.deployed.score, here.deployed.score)]
+        found[model] = max(float((one - two).abs().max()) for one, two in pairs)
+    return found
+
+
+def faulty(processes: Ranks) -> dict[str, Any]:
+    """A client of rank 1 raises; then ranks ask for different things."""
+    clients = processes.clients(Clients(load_federation(SPEC, seed=3), executor="stacked"))
+    host, found = clients.fabric.host, dict[str, Any]()  # type: ignore[attr-defined]
+    if "client 3" in host.place:
+        del host.verbs["train"]
+    em = EM(load_model("ring", 5), clients, Schedule(1, 1))
+    found["raised"] = sorted(em.step(em.init())[1].quarantined)
+    networks = clients.init(0)
+    for value in networks.values():
+        value[2] += processes.rank
+    try:
+        clients.evaluate(networks)
+    except RunError as error:
+        found["differs"] = str(error)
+    return found
+
+
+def die_once(flag: Path) -> None:
+    """Rank 1 dies before its third round, if it has not yet."""
+    real = EM.step
+
+    def step(em: EM, state: Any, *arguments: Any, **options: Any) -> Any:
+        if state.round == 2 and os.environ["RANK"] == "1" and not flag.exists():
+            flag.touch()
+            os._exit(17)
+        if state.round and os.environ["RANK"] == "0" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+            flag.with_name("began").open("a").write(f"{state.round} ")
+        return real(em, state, *arguments, **options)
+
+    EM.step = step  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "dies":
+        die_once(Path(sys.argv[2]))
+        scool(sys.argv[3:])
+    with ranks() as group:
+        assert group is not None
+        found = {**compared(sys.argv[2:], group), **faulty(group)}
+        if group.leads:
+            Path(sys.argv[1]).write_text(json.dumps(found))
