@@ -36,7 +36,8 @@ def check_kind(what: str, value: object, kind: type | types.UnionType, remedy: s
     """Raises InputError unless it is of this class."""
     if not isinstance(value, kind):
         found = repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
-        raise InputError(f"{what} is {found}, expected a {getattr(kind, '__name__', kind)}; {remedy}")
+        expected = " or ".join(each.__name__ for each in get_args(kind) or (kind,))
+        raise InputError(f"{what} is {found}, expected a {expected}; {remedy}")
 
 
 def check_names(what: str, value: object) -> None:

@@ -61,7 +61,7 @@ REFUSED: list[Case] = [
     (lambda: check_whole("keep", 1.5), "keep is 1.5, expected a whole number of at least 1"),
     (lambda: check_whole("keep", "3", least=0), "keep is '3', expected a whole number of at least 0"),
     (lambda: check_kind("path", 3, Path, "name a file"), "path is 3, expected a Path; name a file"),
-    (lambda: check_kind("path", [1], str | Path, "name a file"), "path is a list, expected a str | pathlib"),
+    (lambda: check_kind("path", [1], str | Path, "name a file"), "path is a list, expected a str or Path"),
     (lambda: check_names("absent", "anna"), "absent is the text 'anna', expected a list of names; write ['anna']"),
     (lambda: check_names("absent", 3), "absent is 3, expected a Collection; write a list of names"),
     (lambda: check_hint("blocks", 2.5, int), "blocks is 2.5, expected a whole number"),

@@ -82,7 +82,7 @@ def steps() -> Callable[..., bool]:
 
 
 POINTS: dict[str, Callable[[], None]] = {
-    **{name: verb(name) for name in ("train", "look", "infer", "mix", "evaluate")},
+    **{name: verb(name) for name in ("train", "look", "infer", "mix", "evaluate_both")},
     "first checkpoint": lambda: when(checkpoints, "save", lambda run, content, keep: content.state.round == 0, die),
     "half a checkpoint": lambda: when(
         checkpoints, "write", lambda path, content: "2/manifest" in str(path), half_a_manifest
