@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.far.host import Host
@@ -95,6 +94,7 @@ def begin(timeout: timedelta = timedelta(minutes=30)) -> None:
     # Its functions have the group as a default, from when it is imported, and torch imports it at the first step of an
     # optimiser: a group that is never let go of has threads that are still at work when Python ends.
     import_module("torch.distributed.nn.functional")
+    from torch._C._distributed_c10d import PrefixStore, TCPStore  # not in every build of torch
 
     env = os.environ
     store: Any = TCPStore(env["MASTER_ADDR"], int(env["MASTER_PORT"]), is_master=False, timeout=timeout)
