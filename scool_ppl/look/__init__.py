@@ -11,6 +11,7 @@ from scool_ppl.look.likelihoods import (
     ModelDistance,
     ModelMixture,
     Reference,
+    UpdateCosine,
 )
 from scool_ppl.look.peers import All, EpsilonGreedy, Near, PeerPolicy, RandomPairs, Top
 
@@ -34,4 +35,5 @@ __all__ = [
     "Reference",
     "RoundEvidence",
     "Top",
+    "UpdateCosine",
 ]

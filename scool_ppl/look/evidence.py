@@ -126,6 +126,15 @@ class Evidence:
         return self.shown("updates")
 
     @property
+    def update_cosine(self) -> Tensor:
+        """cos(u_i, u_j) of the `updates` of pairs (K, M), float64; 0 where a network has not moved. Needs "updates"."""
+        flat = torch.cat([value.flatten(1).double() for value in self.updates.values()], 1)
+        length = flat.norm(dim=1, keepdim=True)
+        unit = torch.where(length == 0, 0.0, flat / length)
+        square = unit.square().sum(1)  # 1, or 0
+        return ((square[:, None] + self.peers.gather(square) - self.peers.distance(unit, unit).square()) / 2).cpu()
+
+    @property
     def validation_before(self) -> Tensor:
         """V_i(theta_i^t): loss of each client's network before training on its own validation data, (K,)."""
         return self.shown("validation_before")

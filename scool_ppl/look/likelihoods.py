@@ -191,6 +191,21 @@ class GradientAlignment(Likelihood):
 
 
 @dataclass(frozen=True)
+class UpdateCosine(Likelihood):
+    """log_lik[i, j] = strength cos(u_i, u_j), u_i how far client i's network has come since the start (pFedGraph)."""
+
+    needs = ("updates",)
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not positive(self.strength):
+            raise InputError(f"UpdateCosine has strength={self.strength}, expected a positive number")
+
+    def __call__(self, evidence: Evidence) -> Tensor:
+        return for_pairs(self.strength * evidence.update_cosine, evidence.peers.mask)
+
+
+@dataclass(frozen=True)
 class MixedValidation(Likelihood):
     """log P(D_val | Y) = -n_eff sum_i V_i(theta_i^t + sum_j Y_ij Delta_j), V_i the loss on client i's validation data
     (L2C). Not a sum over pairs: a function of the graph, differentiable.

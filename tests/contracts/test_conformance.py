@@ -120,6 +120,7 @@ NO_SVI = {
     "hedge": "not linear in its moments",
     "cobo": "point mass",
     "dada": "point mass",
+    "pfedgraph": "point mass",
     "meta_l2c": "weight decay",
     "scool_attention": "weight decay",
 }

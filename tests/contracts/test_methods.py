@@ -650,6 +650,55 @@ def test_dada_lowers_its_published_objective() -> None:
         assert graph[graph > 0].unique().numel() > 3
 
 
+# pFedGraph.
+
+
+def cosine(one: dict[str, Tensor], other: dict[str, Tensor]) -> Tensor:
+    flat, theirs = (torch.cat([value.flatten() for value in network.values()]) for network in (one, other))
+    return (flat * theirs).sum() / (flat.norm() * theirs.norm())
+
+
+def nearest_on_the_simplex(point: Tensor) -> Tensor:
+    """argmin |w - point|^2 over the simplex, by trying every support: of those that are feasible, the nearest."""
+    found = []
+    for support in itertools.product([False, True], repeat=len(point)):
+        if any(support):
+            kept = torch.tensor(support)
+            w = torch.where(kept, point - (point[kept].sum() - 1) / kept.sum(), 0.0)
+            if bool((w >= 0).all()):
+                found.append(w)
+    return min(found, key=lambda w: float((w - point).square().sum()))
+
+
+def test_pfedgraph_solves_its_quadratic_and_pulls_towards_the_aggregate() -> None:
+    whose = clients(K)
+    em, state = driver(built("pfedgraph", whose, alpha=1.6, lam=3.0), whose, Schedule(local_steps=2))
+    start = state.initial
+    counts = torch.tensor([len(data(whose, i)[1]) for i in range(K)], dtype=torch.float64)
+    sparse = dense = False
+    for _ in range(3):
+        before = state
+        state, info = em.step(before)
+        for i in range(K):
+            here = aggregate = one(before.params, i)
+            strength = 3.0 / sum(value.square().sum() for value in aggregate.values()) * (before.round > 0)
+            for _ in range(2):
+                slope = gradient(here, whose, i)
+                slope = {name: slope[name] + strength * (here[name] - aggregate[name]) for name in slope}
+                here = sgd(here, slope)
+            close_networks(info.trained, i, here)
+            moved = [{name: info.trained[name][j] - start[name][j] for name in start} for j in range(K)]
+            alike = torch.stack([cosine(moved[i], moved[j]) for j in range(K)])
+            w = nearest_on_the_simplex(counts / counts.sum() + 1.6 / 2 * alike)
+            close(state.moments["Y"][i], w)
+            mixed = {name: sum(w[j] * info.trained[name][j] for j in range(K)) for name in start}
+            close_networks(state.params, i, mixed)
+            sparse |= bool((w == 0).any())
+            dense |= int((w > 0).sum()) > 1
+    assert sparse
+    assert dense
+
+
 def test_every_network_of_these_tests_differs() -> None:
     whose = clients(K)
     params = networks(whose)

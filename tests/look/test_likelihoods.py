@@ -16,6 +16,7 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.priors.dirac import Dirac
 from scool_ppl.look.evidence import Evidence, Need, RoundEvidence
 from scool_ppl.look.likelihoods import (
+    HOPELESS,
     CrossLoss,
     GradientAlignment,
     Ignored,
@@ -23,6 +24,7 @@ from scool_ppl.look.likelihoods import (
     ModelDistance,
     ModelMixture,
     Reference,
+    UpdateCosine,
 )
 from scool_ppl.mix.base import Alone
 from scool_ppl.train.round_start import Memory, RoundStart
@@ -331,6 +333,23 @@ def test_alignment_is_divided_by_the_temperature_and_nothing_where_nobody_looks(
         product = sum(float((here[name] * there[name]).sum()) for name in here)
         assert float(found[i, j]) == pytest.approx(product / 0.5, abs=1e-9)
         assert float(found[j, i]) == pytest.approx(product / 0.5, abs=1e-9)
+
+
+@pytest.mark.parametrize("peers", [everybody(), table()], ids=["everybody", "table"])
+def test_cosines_are_of_updates_and_who_stayed_or_broke_is_like_nobody(peers: Peers) -> None:
+    shown = networks(clients(5))
+    for value in shown.values():
+        value[2] = 0
+        value[3] = torch.nan
+    found = UpdateCosine(3.0)(Evidence.given(loss=torch.zeros(peers.mask.shape), peers=peers, updates=shown))
+    flat = torch.cat([value.flatten(1) for value in shown.values()], 1)
+    for i, pairs in looked_at(peers).items():
+        for m, j in pairs:
+            expected = 0.0 if 2 in (i, j) else float(flat[i] @ flat[j] / (flat[i].norm() * flat[j].norm()))
+            assert float(found[i, m]) == (pytest.approx(3 * expected, abs=1e-10) if 3 not in (i, j) else HOPELESS)
+    assert not bool(found[~peers.mask].any())
+    with pytest.raises(InputError, match=r"strength=0, expected a positive number"):
+        UpdateCosine(0)
 
 
 def test_mixed_validation_is_the_log_likelihood_of_the_mixed_networks() -> None:
