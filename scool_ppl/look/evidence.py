@@ -30,8 +30,16 @@ class Distance(NamedTuple):
 
 Need = str | Distance
 NEEDS = (
-    *("loss", "loss_received", "own_loss", "label_entropy", "updates", "validation_before", "validation_received"),
-    *("alignment", "mixed_validation", "image_loss", "unmixed_image_loss", "own_image_loss"),
+    *("loss", "loss_received", "own_loss", "label_entropy", "validation_before", "validation_received"),
+    *(
+        "updates",
+        "round_updates",
+        "alignment",
+        "mixed_validation",
+        "image_loss",
+        "unmixed_image_loss",
+        "own_image_loss",
+    ),
 )
 """What priors and likelihoods may declare by name, besides a Distance; each is described at the property of `Evidence`."""
 
@@ -70,6 +78,7 @@ class Evidence:
         chance: float | None = None,
         label_entropy: Tensor | None = None,
         updates: Params | None = None,
+        round_updates: Params | None = None,
         image_loss: Tensor | None = None,
         own_image_loss: Tensor | None = None,
         includes_self: bool = False,
@@ -80,7 +89,8 @@ class Evidence:
 
         `image_loss` is of networks that nobody has mixed.
         """
-        facts = {"loss_received": loss_received, "label_entropy": label_entropy, "updates": updates, "chance": chance}
+        facts = {"loss_received": loss_received, "label_entropy": label_entropy, "chance": chance}
+        facts |= {"updates": updates, "round_updates": round_updates}
         facts |= {"image_loss": image_loss, "unmixed_image_loss": image_loss, "own_image_loss": own_image_loss}
         given = {name: fact for name, fact in facts.items() if fact is not None}
         return GivenEvidence(loss, peers, given, includes_self, seed, round)
@@ -124,6 +134,11 @@ class Evidence:
     def updates(self) -> Params:
         """theta^{t+1/2} - theta^0, name -> (K, ...): where training has taken each client since the start."""
         return self.shown("updates")
+
+    @property
+    def round_updates(self) -> Params:
+        """theta^{t+1/2} - theta^t, name -> (K, ...): where this round's training has taken each client."""
+        return self.shown("round_updates")
 
     @property
     def update_cosine(self) -> Tensor:
@@ -215,7 +230,8 @@ class GivenEvidence(Evidence):
     def _missing(self, need: Need) -> str:
         return (
             f"this evidence was given without clients and has no {need}; pass loss_received= (needed for a table of peers "
-            "or a one-sided mask), chance=, label_entropy=, updates=, image_loss= or own_image_loss= to Evidence.given"
+            "or a one-sided mask), chance=, label_entropy=, updates=, round_updates=, image_loss= or own_image_loss= to "
+            "Evidence.given"
         )
 
 
@@ -280,6 +296,8 @@ class RoundEvidence(Evidence):
         self._shown.update(answers)
         if "updates" in needs:
             self._shown["updates"] = {name: value - start.initial[name] for name, value in self.trained.items()}
+        if "round_updates" in needs:
+            self._shown["round_updates"] = {name: value - self.before[name] for name, value in self.trained.items()}
         if "mixed_validation" in needs:
             self._shown["mixed_validation"] = self._mixed_validation
         for need in needs:
@@ -362,7 +380,8 @@ class BlankEvidence(Evidence):
             self._shown[need] = each if need in ("own_loss", "label_entropy", "validation_before") else pairs
         self._shown["image_loss"] = self._shown["unmixed_image_loss"] = pairs[..., None, None]
         self._shown["own_image_loss"] = each[:, None, None]
-        self._shown["updates"] = {name: numbers(*value.shape).to(value) for name, value in start.params.items()}
+        moved = {name: numbers(*value.shape).to(value) for name, value in start.params.items()}
+        self._shown["updates"] = self._shown["round_updates"] = moved
         self._shown["mixed_validation"] = lambda graph: each.to(graph) + 0 * graph.sum(1)
 
 

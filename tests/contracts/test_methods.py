@@ -699,6 +699,51 @@ def test_pfedgraph_solves_its_quadratic_and_pulls_towards_the_aggregate() -> Non
     assert dense
 
 
+# FC.
+
+
+def threshold_clustering(updates: Tensor, centre: Tensor, share: float, steps: int) -> tuple[Tensor, set[int]]:
+    """Threshold-Clustering of (N, P) from one centre, update by update; and how many are within the radius, by step."""
+    sizes = set()
+    for _ in range(steps):
+        far = torch.stack([(update - centre).norm() for update in updates])
+        radius = far.quantile(share)
+        within = [bool(distance <= radius) for distance in far]
+        centre = sum((update if near else centre) for update, near in zip(updates, within, strict=True)) / len(updates)
+        sizes.add(sum(within))
+    return centre, sizes
+
+
+@pytest.mark.parametrize("share", [0.4, 0.7])
+def test_fc_moves_networks_by_threshold_clustering_of_updates(share: float) -> None:
+    whose = clients(6)
+    for (before, info), (after, _) in itertools.pairwise(stepped("fc", whose, 2, share=share, steps=4)):
+        moved = {name: info.trained[name] - before.params[name] for name in before.params}
+        updates = torch.cat([value.flatten(1) for value in moved.values()], 1)
+        found = torch.cat([(after.params[name] - before.params[name]).flatten(1) for name in moved], 1)
+        for i in range(6):
+            centre, sizes = threshold_clustering(updates, updates[i], share, 4)
+            close(found[i], centre)
+            assert sizes <= {3, 5, 4}
+            assert not bool((centre - updates[i]).norm() < 1e-3), "others count"
+            assert not bool((centre - updates.mean(0)).norm() < 1e-3), "not all do"
+
+
+def test_fc_leaves_out_a_network_that_has_broken() -> None:
+    whose = clients(K)
+    moved = networks(whose)
+    well = torch.tensor([0, 2, 3])
+    moved["1.bias"][1] = torch.nan
+    rows = built("fc", whose, share=0.6).prior(
+        Evidence.given(loss=torch.zeros(K, K), includes_self=True, round_updates=moved)
+    )
+    close(rows[1], torch.tensor([0.0, 1.0, 0.0, 0.0]))
+    assert not bool(rows[well, 1].any())
+    close(rows.sum(1), torch.ones(K))
+    assert bool((rows[well][:, well] > 0).any(1).all())
+    assert int((rows[well][:, well] > 0).sum()) > 3
+
+
 def test_every_network_of_these_tests_differs() -> None:
     whose = clients(K)
     params = networks(whose)
