@@ -17,7 +17,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.infer.priors.dirac import Dirac
 from scool_ppl.look.likelihoods import Ignored
 from scool_ppl.mix.base import Alone
-from scool_ppl.train.contract import AnyClients
+from scool_ppl.train.contract import PRIVACY, AnyClients
 from scool_ppl.train.questions import Params, Predictor
 
 Build = Callable[[Federation], CooperationModel]
@@ -61,6 +61,11 @@ class Tracks(EM):
         self, model: Portfolio, clients: AnyClients, schedule: Schedule | None = None, *, seed: int = 0
     ) -> None:
         portfolio = _check(model)
+        if PRIVACY in clients.facts():
+            raise InputError(
+                f"the clients train privately, expected one model: the tracks {', '.join(portfolio.tracks)} would all learn "
+                "from the same images, and epsilon is of one training; choose a model without tracks"
+            )
         super().__init__(portfolio.tracks[portfolio.shown], clients, schedule, seed=seed)
         self.portfolio = portfolio
         others = [LOCAL, *(name for name in portfolio.tracks if name not in (LOCAL, portfolio.shown))]

@@ -206,7 +206,10 @@ class EM:
             memory[RESTING] = rested_edges(start, evidence)
         received, sent = self._traffic(posterior.moments["Y"], evidence)
         loss = float(trained.loss.nanmean())
-        info = EMInfo(posterior.elbo, loss, trained.params, received, sent, dict(clock.seconds), away)
+        spent = (
+            None if trained.epsilon is None else dict(zip(self.clients.names, trained.epsilon.tolist(), strict=True))
+        )
+        info = EMInfo(posterior.elbo, loss, trained.params, received, sent, dict(clock.seconds), away, spent)
         state = EMState(
             params=params,
             initial=state.initial,

@@ -67,6 +67,8 @@ class EMInfo(NamedTuple):
     """Time of each verb: train, look, infer, mix."""
     quarantined: Mapping[str, str] = MappingProxyType({})
     """Clients left out of the round, and why."""
+    epsilon: Mapping[str, float] | None = None
+    """Of private training, what it has cost each client so far, see `train.private`; of nothing else."""
 
     def __repr__(self) -> str:
         out = f", without {', '.join(self.quarantined)}" if self.quarantined else ""

@@ -31,6 +31,10 @@ class Host:
     """Clients of one place, of one network, with their own optimiser and batches."""
 
     def __init__(self, clients: Clients) -> None:
+        if clients.privacy is not None:
+            raise InputError(
+                "the clients of a host train privately, whose steps are counted in one process only; leave privacy out"
+            )
         self.clients, self._moved = clients, dict[str, Clients]()
         self.place = {name: i for i, name in enumerate(clients.names)}
         self.shapes = {name: value.shape for name, value in clients.parameters().items()}
@@ -150,7 +154,7 @@ class Host:
         if at is None:
             trained = clients.train(params, state, plan)
         else:
-            part = Batches(*(field[:, int(at) : int(at) + 1] for field in self._drawn(clients, plan)))
+            part = self._drawn(clients, plan).steps(int(at), int(at) + 1)
             weight = part.weight.index_fill(0, torch.tensor(plan.absent, dtype=torch.long), 0)
             trained = clients.follow(params, state, part._replace(weight=weight), plan)
         after, buffers = flat(trained.params), dict(trained.optimizer_state)

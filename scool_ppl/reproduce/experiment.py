@@ -67,6 +67,10 @@ class Column(NamedTuple):
     seeds: int | None = None
 
 
+LATE = ("deploy", "optimizer", "class_weights", "precision", "dp_noise", "dp_clip", "dp_delta")
+"""Settings of which older cells say nothing."""
+
+
 class Cell(NamedTuple):
     """One fit: everything that its numbers depend on, but for the code and the machine."""
 
@@ -102,7 +106,7 @@ class Cell(NamedTuple):
     def request(self) -> Row:
         """What is compared with a stored cell before that is used again."""
         settings = _asked(self.settings)
-        for late in ("deploy", "optimizer", "class_weights", "precision"):  # of which older cells say nothing
+        for late in LATE:
             if settings[late] == getattr(Settings, late):
                 del settings[late]
         if self.compact:

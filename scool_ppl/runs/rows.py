@@ -48,6 +48,7 @@ def history_row(
         "bytes": {"received": float(info.bytes_received.mean()), "sent": float(info.bytes_sent.mean())},
         "seconds": info.seconds,
         "quarantined": dict(info.quarantined),
+        **({} if info.epsilon is None else {"epsilon": {name: number(each) for name, each in info.epsilon.items()}}),
     }
 
 
@@ -85,6 +86,8 @@ def client_rows(
     if local is not None:
         columns["accuracy_local"] = local.score.tolist()
         columns["gain_over_local"] = (deployed.score - local.score).tolist()
+    if spent := fit.history[-1].get("epsilon"):
+        columns["epsilon"] = [spent[name] for name in federation.names]
     if fit.deployment.chosen:
         columns["accuracy_mixed"] = mixed.score.tolist()
         shares = zip(fit.deployment.candidates, fit.deployment.weights.T.tolist(), strict=True)

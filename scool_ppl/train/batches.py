@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,16 +18,40 @@ class Batches(NamedTuple):
     index: (K, S, B) long into the flat inputs. weight: (K, S, B), 1/n in a batch of n, 0 is padding. targets: (K, S, B)
     for labels, with more dimensions for what is larger. A client whose weights are all 0 at a step does not move, nor do
     its optimiser's buffers.
+
+    lot, keys: of private training only, (K, S) long: how many images a batch is expected to have, 0 where no step is
+    made, and the key of a step's noise. There a step with an empty batch is a step, too: the noise is all that it adds.
     """
 
     index: Tensor  # type: ignore[assignment]  # hides tuple.index, on purpose
     weight: Tensor
     targets: Tensor
+    lot: Tensor | None = None
+    keys: Tensor | None = None
 
     @property
     def active(self) -> Tensor:
         """Which clients move at which steps, (K, S) bool."""
-        return (self.weight != 0).any(-1)
+        return (self.weight != 0).any(-1) if self.lot is None else self.lot != 0
+
+    @property
+    def samples(self) -> Tensor:
+        """How many images the loss of a step is the mean of, (K, S)."""
+        return (self.weight != 0).sum(-1) if self.lot is None else self.lot
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Batches:
+        """The same done to every field that is there."""
+        return Batches(*(None if field is None else change(field) for field in self))  # type: ignore[arg-type]
+
+    def steps(self, start: int, stop: int) -> Batches:
+        """Those of some steps."""
+        return self.each(lambda field: field[:, start:stop])
+
+    def without(self, clients: Sequence[int]) -> Batches:
+        """Those in which these clients do not move."""
+        absent = torch.tensor(clients, dtype=torch.long)
+        lot = None if self.lot is None else self.lot.index_fill(0, absent, 0)
+        return self._replace(weight=self.weight.index_fill(0, absent, 0), lot=lot)
 
 
 class Probe(NamedTuple):

@@ -20,7 +20,7 @@ from scool_ppl.data.roster import Roster
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Batches, Probe, drawn, labelled, last_epoch, padded, shared, shuffled
-from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
+from scool_ppl.train.contract import BEHAVIOUR, PRIVACY, Coupling, Evaluation, Facts, Plan, Trained
 from scool_ppl.train.examine import examine
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer, step_by
@@ -30,6 +30,7 @@ from scool_ppl.train.forward import Forward
 from scool_ppl.train.gradients import midpoint_alignment
 from scool_ppl.train.networks import network_of
 from scool_ppl.train.precision import PRECISIONS, in_bf16
+from scool_ppl.train.private import STEPS, Privacy, check_sample_by_sample, steps_made
 from scool_ppl.train.questions import (
     Alignment,
     Ensemble,
@@ -51,7 +52,8 @@ class Clients:
     executor: `stacked` (vmap), `loop` (one by one), or `auto`: both are timed at the first use, and the faster is kept in
     `executor_name`, and in the user's cache for other processes, see `executors.remembered`. The two agree up to
     rounding; networks with dropout draw different noise in each, so for them `auto` does not measure but takes the stack
-    wherever it runs. precision: `full`, or `bf16`, see `precision.in_bf16`.
+    wherever it runs. precision: `full`, or `bf16`, see `precision.in_bf16`. privacy: training is DP-SGD, see
+    `private.Privacy`, also for what that does not promise.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Clients:
         dtype: torch.dtype | None = None,
         precision: str = "full",
         common_start: bool = True,
+        privacy: Privacy | None = None,
     ) -> None:
         if not whole(batch_size, probe_size):
             raise InputError(
@@ -85,7 +88,11 @@ class Clients:
         self.precision = precision
         if precision == "bf16":
             self._module = in_bf16(self._module)
-        self._executors = Executors(self._module, self._task, optimizer, random, executor, self.inputs[:2])
+        self.privacy = privacy
+        if privacy is not None:
+            check_kind("privacy", privacy, Privacy, "e.g. Privacy(noise=1.0, clip=1.0)")
+            check_sample_by_sample(self._module, self.inputs[:2])
+        self._executors = Executors(self._module, self._task, optimizer, random, executor, self.inputs[:2], privacy)
 
     def _hold(self, federation: Federation) -> None:
         self.federation, self.names, self.num_clients = federation, tuple(federation.names), federation.num_clients
@@ -141,6 +148,7 @@ class Clients:
             "optimizer": [named(self.optimizer), *settings(self.optimizer)],
             "batch size": [str(self.batch_size)],
             "probe size": [str(self.probe_size)],
+            **({PRIVACY: settings(self.privacy)} if self.privacy is not None else {}),
             "data": [f"SHA-256 {self.federation.fingerprint}"],
         }
 
@@ -167,23 +175,33 @@ class Clients:
             raise InputError(
                 f"epochs={plan.epochs}, steps={plan.steps}: expected epochs of at least 0, steps of at least 1 or None"
             )
-        batches = self.batches(plan)
+        if self.privacy is not None and plan.shares is not None:
+            raise InputError(
+                "the model trains networks on other clients' images, expected each on its own: of private training "
+                "no more is accounted for; choose another model, or train without noise"
+            )
+        batches = self.batches(plan, steps_made(optimizer_state or {}, self.num_clients))
         if plan.shares is not None:
             random = generator(plan.seed, "share", plan.round) if plan.shares.sampled else None
             batches = shared(batches, plan.shares.others, plan.shares.own, random)
         if plan.absent:
-            batches = batches._replace(weight=batches.weight.index_fill(0, torch.tensor(plan.absent), 0))
+            batches = batches.without(plan.absent)
         return self.follow(params, optimizer_state, batches, plan)
 
-    def batches(self, plan: Plan) -> Batches:
-        """Each client's own shuffled batches of a round."""
-        return shuffled(
+    def batches(self, plan: Plan, before: Tensor | None = None) -> Batches:
+        """Each client's own batches of a round; before: (K,), of private training the steps that each has made already."""
+        plain = shuffled(
             self.federation, self.batch_size, epochs=plan.epochs, steps=plan.steps, seed=plan.seed, round=plan.round
         )
+        if self.privacy is None:
+            return plain
+        before = steps_made({}, self.num_clients) if before is None else before
+        return self.privacy.batches(self.federation, plain, self.batch_size, before, plan)
 
     def follow(self, params: Params, optimizer_state: Params | None, batches: Batches, plan: Plan) -> Trained:
         """Training by these batches in place of the plan's own; the loss is the mean over a client's last epoch."""
-        state = optimizer_state or {}
+        state, made = optimizer_state or {}, steps_made(optimizer_state or {}, self.num_clients)
+        state = {name: value for name, value in state.items() if name != STEPS}
         self._check(params)
         self._executors.choose(batches, partial(self._trial, params))
         batches = self._placed(batches)
@@ -193,16 +211,22 @@ class Clients:
             params, state, losses = in_lock_step(executor, params, state, self.inputs, batches, plan.pull, seeds)
         else:
             params, state, losses = executor.train(params, state, self.inputs, batches, plan.pull, seeds)
-        return Trained(params, state, self._last_epoch(losses, batches).cpu(), batches.active.any(1).cpu())
+        active = batches.active.cpu()
+        trained = Trained(params, state, self._last_epoch(losses, batches).cpu(), active.any(1))
+        if self.privacy is None:
+            return trained
+        made = made + active.sum(1)
+        epsilon = self.privacy.epsilon(made, self.federation.sizes("train"), self.batch_size)
+        return trained._replace(optimizer_state={**state, STEPS: made}, epsilon=epsilon)
 
     def _placed(self, batches: Batches) -> Batches:
-        index, weight, targets = (field.to(self.device) for field in batches)
-        return Batches(index, weight.to(next(self._module.parameters()).dtype), targets)
+        placed = batches.each(lambda field: field.to(self.device))
+        return placed._replace(weight=placed.weight.to(next(self._module.parameters()).dtype))
 
     def _last_epoch(self, losses: Tensor, batches: Batches) -> Tensor:
         """Mean loss (K,) over each client's last steps, as many as one pass over its own images takes."""
         per_epoch = (self.federation.sizes("train") / self.batch_size).ceil().to(losses.device)
-        return last_epoch(losses, (batches.weight != 0).sum(-1), batches.active, per_epoch)
+        return last_epoch(losses, batches.samples, batches.active, per_epoch)
 
     @property
     def draws_noise(self) -> bool:
@@ -246,6 +270,7 @@ class Clients:
             named(self.optimizer),
             *settings(self.optimizer),
             *([code.co_code.hex(), repr(code.co_names)] if code else ()),
+            *(["privately"] if self.privacy is not None else ()),
         ]
         optimizer = " ".join(known)
         case = f"{shape} {self.inputs.dtype} on {self.device}, {optimizer}"

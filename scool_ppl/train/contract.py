@@ -24,6 +24,10 @@ BEHAVIOUR = "behaviour of the clients"
 """The fact that says what clients do beside what they are asked: a line for each wrapper, from the inside."""
 
 
+PRIVACY = "privacy"
+"""The fact that says how training is private, where it is."""
+
+
 class Pull(NamedTuple):
     """A proximal term: adds strength_i (theta_i - centre_i) to client i's gradient at every step; strength (K,)."""
 
@@ -87,13 +91,15 @@ class Trained(NamedTuple):
 
     params and optimizer_state: name -> (K, ...), e.g. "momentum_buffer/0.weight". While some clients have not moved yet,
     optimizer_state also has "started" (K,) bool: who has state at all. loss: (K,), of each client's last epoch, nan
-    without images. moved: (K,) bool, who took a step.
+    without images. moved: (K,) bool, who took a step. epsilon: (K,), of private training what it has cost each client
+    so far, see `train.private`.
     """
 
     params: Params
     optimizer_state: Params
     loss: Tensor
     moved: Tensor
+    epsilon: Tensor | None = None
 
 
 class Evaluation(NamedTuple):

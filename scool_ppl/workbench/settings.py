@@ -28,6 +28,7 @@ from scool_ppl.train.clients import Clients
 from scool_ppl.train.executors.descent import MakeOptimizer
 from scool_ppl.train.networks import NETWORKS, network_of
 from scool_ppl.train.precision import PRECISIONS
+from scool_ppl.train.private import Privacy
 from scool_ppl.zoo.load import load_model
 
 DEVICES = ("cpu", "cuda")
@@ -85,6 +86,11 @@ class Settings:
     precision: Literal["full", "bf16"] = _option(
         _CLIENTS["precision"], f"{' or '.join(PRECISIONS)}: in bf16 convolutions are quicker, and less exact"
     )
+    dp_noise: float | None = _option(
+        None, "private training (DP-SGD): noise of its gradients, in multiples of --dp-clip; see docs/privacy.md"
+    )
+    dp_clip: float | None = _option(None, "norm to which the gradient of every image is clipped, with --dp-noise")
+    dp_delta: float = _option(Privacy.delta, "delta for which epsilon is said, below 1 / (images of a client)")
     device: str = _option(_CLIENTS["device"], "cpu or cuda")
     e_step: str | None = _option(None, f"{' or '.join(E_STEPS)}; default: the model's own")
     deploy: str | None = _option(
@@ -102,6 +108,16 @@ class Settings:
         if self.momentum and self.optimizer != "sgd":
             raise InputError(
                 f"momentum={self.momentum} was given for {self.optimizer}, expected it for sgd; leave it out"
+            )
+        if (self.dp_noise is None) != (self.dp_clip is None):
+            given, lacking = ("dp_noise", "dp_clip") if self.dp_clip is None else ("dp_clip", "dp_noise")
+            raise InputError(
+                f"{given}={getattr(self, given)} was given without {lacking}, expected both; --dp-noise 1 --dp-clip 1 is a "
+                "beginning"
+            )
+        if self.dp_noise is None and self.dp_delta != Privacy.delta:
+            raise InputError(
+                f"dp_delta={self.dp_delta} was given for training without noise; add --dp-noise and --dp-clip"
             )
         if self.class_weights not in (None, BALANCED):
             raise unknown("class weights", str(self.class_weights), [BALANCED])
@@ -128,6 +144,13 @@ class Settings:
         kind, momentum = OPTIMIZERS[self.optimizer][0], {"momentum": self.momentum} if self.optimizer == "sgd" else {}
         return partial(kind, lr=self.rate, **momentum, weight_decay=self.weight_decay)
 
+    @property
+    def privacy(self) -> Privacy | None:
+        """How training is private, if it is."""
+        if self.dp_noise is None or self.dp_clip is None:
+            return None
+        return Privacy(self.dp_noise, self.dp_clip, self.dp_delta)
+
     def clients(self, federation: Federation) -> Clients:
         """Clients with these networks and this optimiser, and with their classes weighed as asked."""
         options = {} if self.width is None else {"width": self.width}
@@ -140,6 +163,7 @@ class Settings:
             batch_size=self.batch_size,
             executor=self.executor,
             precision=self.precision,
+            privacy=self.privacy,
             device=self.device,
         )
 

@@ -83,6 +83,10 @@ def fit_table(result: Result) -> Table:
         recovery = [f"{name} {_shown(value)}" for name, value in graph.items() if value is not None]
         table.add_row("graph against the truth", ", ".join(recovery))
     table.add_row("bound", f"{summary['elbo']:.2f}")
+    if spent := summary.get("epsilon"):
+        known = [each for each in spent.values() if each is not None]
+        told = f"{min(known):.3g} to {max(known):.3g}" if len(known) == len(spent) else "unbounded"
+        table.add_row("epsilon of training", f"{told}, at delta {summary['delta']:g}")
     table.add_row("received per client and round", f"{summary['bytes']['received'] / 1e6:.3g} MB")
     seconds = summary["total_seconds"]
     table.add_row("seconds", ", ".join(f"{verb} {spent:.2f}" for verb, spent in seconds.items()))

@@ -169,6 +169,7 @@ class Workbench:
             "seed": self.settings.seed,
             "rounds": self.settings.rounds,
             **last,
+            **({"delta": self.settings.dp_delta} if "epsilon" in last else {}),
             "total_seconds": seconds,
             "versions": versions(),
         }

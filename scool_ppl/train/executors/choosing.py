@@ -18,6 +18,7 @@ from scool_ppl.train.executors.descent import MakeOptimizer
 from scool_ppl.train.executors.loop import Loop
 from scool_ppl.train.executors.remembered import recall, remember
 from scool_ppl.train.executors.stacked import Stacked
+from scool_ppl.train.private import Privacy
 from scool_ppl.train.questions import Params
 
 EXECUTORS = ("auto", "stacked", "loop")
@@ -32,12 +33,19 @@ class Executors:
     """
 
     def __init__(
-        self, module: nn.Module, task: Task, optimizer: MakeOptimizer, random: bool, requested: str, example: Tensor
+        self,
+        module: nn.Module,
+        task: Task,
+        optimizer: MakeOptimizer,
+        random: bool,
+        requested: str,
+        example: Tensor,
+        privacy: Privacy | None = None,
     ) -> None:
         if requested not in EXECUTORS:
             raise unknown("executor", requested, EXECUTORS)
-        self.stacked = Stacked(module, task, optimizer, random, example.device)
-        self.loop = Loop(module, task, optimizer, random)
+        self.stacked = Stacked(module, task, optimizer, random, example.device, privacy)
+        self.loop = Loop(module, task, optimizer, random, privacy)
         self.requested = self.name = requested
         refusal = self.stacked.refusal(example) if requested != "loop" else None
         self.either = requested == "auto" and not refusal

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -18,10 +19,23 @@ _FUSED = {(device, dtype) for device in ("cpu", "cuda") for dtype in (torch.floa
 MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
 
+Gradients = Callable[[Tensor, Batches], tuple[Tensor, Sequence[Tensor | None]]]
+"""Inputs (..., B, ...) and a step -> losses (...) and a gradient for each leaf, None where a leaf has none."""
+
+
+def by_backward(task: Task, forward: Callable[[Tensor], Tensor], leaves: Mapping[str, Tensor]) -> Gradients:
+    """Of the weighted loss of a step, by one backward pass."""
+
+    def found(inputs: Tensor, step: Batches) -> tuple[Tensor, Sequence[Tensor | None]]:
+        loss = (task.losses(forward(inputs), step.targets) * step.weight).sum(-1)
+        return loss.detach(), torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
+
+    return found
+
+
 def descend(
-    task: Task,
     make: MakeOptimizer,
-    forward: Callable[[Tensor], Tensor],
+    gradients_of: Gradients,
     leaves: Mapping[str, Tensor],
     state: Params,
     inputs: Tensor,
@@ -31,10 +45,11 @@ def descend(
     """One optimiser step on the leaves per leading entry of batches (S, ..., B); the losses (S, ...) and the state."""
     optimizer = _loaded(make, leaves, state)
     shape, losses, together = batches.index.shape[1:], list[Tensor](), list[dict[str, Any]]()
-    for index, weight, targets in zip(*batches, strict=True):
-        outputs = forward(inputs.index_select(0, index.flatten()).view(*shape, *inputs.shape[1:]))
-        loss = (task.losses(outputs, targets) * weight).sum(-1)
-        gradients = torch.autograd.grad(loss.sum(), list(leaves.values()), allow_unused=True)
+    for number in range(len(batches.index)):
+        step = batches.each(itemgetter(number))
+        loss, gradients = gradients_of(
+            inputs.index_select(0, step.index.flatten()).view(*shape, *inputs.shape[1:]), step
+        )
         for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
             leaf.grad = None if gradient is None else as_laid_out(gradient, leaf)
             if pull is not None:
@@ -49,7 +64,7 @@ def descend(
             for group in together:
                 group["fused"] = False
         optimizer.step()
-        losses.append(loss.detach())
+        losses.append(loss)
     return torch.stack(losses), _kept(optimizer, leaves)
 
 

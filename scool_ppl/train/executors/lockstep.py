@@ -29,7 +29,7 @@ def in_lock_step(
     """
     losses = []
     for step in range(batches.index.shape[1]):
-        one = Batches(*(field[:, step : step + 1] for field in batches))
+        one = batches.steps(step, step + 1)
         drawn = [key(seed, "step", step) for seed in seeds]
         params, state, lost = executor.train(params, state, inputs, one, coupling.held(params), drawn)
         losses.append(lost)

@@ -13,9 +13,10 @@ from scool_ppl.base.threads import threads
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
-from scool_ppl.train.executors.descent import MakeOptimizer, descend, towards
+from scool_ppl.train.executors.descent import Gradients, MakeOptimizer, by_backward, descend, towards
 from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, who_started, with_started
 from scool_ppl.train.executors.workers import Workers
+from scool_ppl.train.private import Privacy, private_step
 from scool_ppl.train.questions import Params
 
 _SMALL = 2**18
@@ -27,8 +28,10 @@ class Loop:
     single one to train small networks.
     """
 
-    def __init__(self, module: nn.Module, task: Task, optimizer: MakeOptimizer, random: bool) -> None:
-        self.task, self.optimizer, self.random = task, optimizer, random
+    def __init__(
+        self, module: nn.Module, task: Task, optimizer: MakeOptimizer, random: bool, privacy: Privacy | None = None
+    ) -> None:
+        self.task, self.optimizer, self.random, self.privacy = task, optimizer, random, privacy
         leaves = list(module.parameters())
         # Threads share one global generator, so noisy networks run in this thread only.
         serial = random or leaves[0].device.type != "cpu"
@@ -46,7 +49,7 @@ class Loop:
         losses = batches.weight.new_zeros(active.shape)
 
         def work(module: nn.Module, client: int) -> Params:
-            part = Batches(*(field[client][active[client]] for field in batches))
+            part = batches.each(lambda field: field[client][active[client]])
             mine = {name: value[client].clone() for name, value in before.items()} if started[client] else {}
             if len(part.index) > 0:
                 own = {name: value[client] for name, value in params.items()}
@@ -75,11 +78,22 @@ class Loop:
                 parameter.copy_(own[name])
         leaves = {name: leaf for name, leaf in module.named_parameters() if leaf.requires_grad}
         forward = lambda x: module(self._ready(x))  # noqa: E731
-        losses, state = descend(self.task, self.optimizer, forward, leaves, state, inputs, batches, pull)
+        gradients = by_backward(self.task, forward, leaves)
+        if self.privacy is not None:
+            gradients = self._private(self.privacy, module, leaves)
+        losses, state = descend(self.optimizer, gradients, leaves, state, inputs, batches, pull)
         for name, leaf in leaves.items():
             own[name].copy_(leaf.detach())
             leaf.grad = None
         return losses, state
+
+    def _private(self, privacy: Privacy, module: nn.Module, leaves: Params) -> Gradients:
+        def found(inputs: Tensor, step: Batches) -> tuple[Tensor, Sequence[Tensor]]:
+            params = {name: leaf.detach() for name, leaf in leaves.items()}
+            loss, gradients = private_step(privacy, self.task, module, params, {}, inputs, step)
+            return loss, [*gradients.values()]
+
+        return found
 
     def _ready(self, inputs: Tensor) -> Tensor:
         return inputs.contiguous(memory_format=self.format) if inputs.dim() == 4 else inputs

@@ -18,9 +18,10 @@ from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
-from scool_ppl.train.executors.descent import MakeOptimizer, descend, towards
+from scool_ppl.train.executors.descent import Gradients, MakeOptimizer, by_backward, descend, towards
 from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, who_started, with_started
 from scool_ppl.train.executors.workers import Workers
+from scool_ppl.train.private import Privacy, private_step
 from scool_ppl.train.questions import Params
 
 _SMALL = 2**18  # parameters in the stack
@@ -31,9 +32,15 @@ class Stacked:
     """All clients at once: `torch.func.vmap` forward, one backward, one `torch.optim` optimiser on the stacks."""
 
     def __init__(
-        self, module: nn.Module, task: Task, optimizer: MakeOptimizer, random: bool, device: torch.device
+        self,
+        module: nn.Module,
+        task: Task,
+        optimizer: MakeOptimizer,
+        random: bool,
+        device: torch.device,
+        privacy: Privacy | None = None,
     ) -> None:
-        self.module, self.task, self.optimizer = copy.deepcopy(module), task, optimizer
+        self.module, self.task, self.optimizer, self.privacy = copy.deepcopy(module), task, optimizer, privacy
         self.layout, self.random = optimizer_layout(optimizer, device), random
         self.trainable = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
         self.convolutional = is_convolutional(module)
@@ -87,10 +94,10 @@ class Stacked:
         ):
             for start, stop in _runs(active):
                 for rows in self._alike(active[:, start], started, state):
-                    part = Batches(*(field[:, start:stop] for field in batches))
+                    part = batches.steps(start, stop)
                     fresh = not started[rows[0]]
                     work = partial(self._advanced, params, {} if fresh else state, inputs, part, pull)
-                    for step in self._workers.each(work, *self._blocks(rows)):
+                    for step in self._workers.each(work, *self._blocks(rows, self._copies(part))):
                         step.write(params, state, losses[:, start:stop])
                     started[rows] = bool(state)
         return params, with_started(state, started), losses
@@ -105,11 +112,15 @@ class Stacked:
         parts = [((group == number) & moving).nonzero().flatten() for number in range(int(group.max()), -1, -1)]
         return [rows for rows in parts if len(rows)]
 
-    def _blocks(self, rows: Tensor) -> tuple[Sequence[Tensor], int]:
+    def _copies(self, batches: Batches) -> int:
+        """Gradients that are kept of each network at a step: of private training one for each image."""
+        return 1 if self.privacy is None else batches.index.shape[-1]
+
+    def _blocks(self, rows: Tensor, copies: int) -> tuple[Sequence[Tensor], int]:
         """The rows in pieces that a processor's cache holds, and by how many workers; those who draw noise, which is one
         stream, all at once.
         """
-        pieces = -(-len(rows) * self.size // _BLOCK)
+        pieces = -(-len(rows) * self.size * copies // _BLOCK)
         if self.random or rows.device.type != "cpu" or pieces == 1:
             return [rows], 1
         return rows.chunk(max(self._workers.count, pieces)), self._workers.count
@@ -125,7 +136,7 @@ class Stacked:
         rows: Tensor,
     ) -> Advanced:
         """Steps of the clients in `rows`; nobody else moves, and nothing is written yet."""
-        part = Batches(*(field[rows].transpose(0, 1).contiguous() for field in batches))
+        part = batches.each(lambda field: field[rows].transpose(0, 1).contiguous())
         chosen = {name: value[rows] for name, value in params.items()}
         pull = towards(pull, rows)
         if pull is not None:
@@ -138,13 +149,25 @@ class Stacked:
                 networks = {**chosen, **{name: self._as_is(name, leaf) for name, leaf in leaves.items()}}
                 return _vmapped(module, shared=False)(networks, inputs)
 
-            losses, mine = descend(self.task, self.optimizer, forward, leaves, mine, inputs, part, pull)
+            gradients = by_backward(self.task, forward, leaves)
+            if self.privacy is not None:
+                frozen = {name: value for name, value in chosen.items() if name not in leaves}
+                gradients = self._private(self.privacy, module, leaves, frozen)
+            losses, mine = descend(self.optimizer, gradients, leaves, mine, inputs, part, pull)
         return Advanced(
             rows,
             {name: self._as_is(name, leaf.detach()) for name, leaf in leaves.items()},
             {name: self._as_is(name.partition("/")[2], value) for name, value in mine.items()},
             losses.T,
         )
+
+    def _private(self, privacy: Privacy, module: nn.Module, leaves: Params, frozen: Params) -> Gradients:
+        def found(inputs: Tensor, step: Batches) -> tuple[Tensor, Sequence[Tensor]]:
+            params = {name: self._as_is(name, leaf.detach()) for name, leaf in leaves.items()}
+            loss, gradients = private_step(privacy, self.task, module, params, frozen, inputs, step)
+            return loss, [self._laid(name, value) for name, value in gradients.items()]
+
+        return found
 
     def _laid(self, name: str, value: Tensor) -> Tensor:
         """A parameter, or what an optimiser keeps of it, laid out as its gradients are: steps read both in turn."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from scool_ppl.tasks.regression import Regression
 from scool_ppl.train.batches import Batches, shuffled
 from scool_ppl.train.contract import Plan, Pull
-from scool_ppl.train.executors.descent import MakeOptimizer, as_laid_out, descend, fused, towards
+from scool_ppl.train.executors.descent import MakeOptimizer, as_laid_out, by_backward, descend, fused, towards
 from tests.helpers.unequal import ADAM, EQUAL, assert_same, both, clients, distinct, federation
 
 
@@ -31,7 +31,7 @@ def test_a_pull_is_the_gradient_of_a_proximal_term() -> None:
 def test_two_calls_equal_one_long_run_of_the_optimizer() -> None:
     data = federation(EQUAL)
     plan = shuffled(data, 4, epochs=4, steps=None, seed=0, round=0)
-    halves = [Batches(*(part.chunk(2, dim=1)[half] for part in plan)) for half in (0, 1)]
+    halves = [plan.each(lambda part, half=half: part.chunk(2, dim=1)[half]) for half in (0, 1)]
     for network in both(data, optimizer=ADAM):
         long = network.follow(network.init(0), None, plan, Plan(epochs=1, seed=0, round=0))
         half = network.follow(network.init(0), None, halves[0], Plan(epochs=1, seed=0, round=0))
@@ -86,9 +86,8 @@ def test_steps_of_one_network_are_those_of_plain_pytorch(make: MakeOptimizer) ->
         return {name: torch.full((1,), 0.3, dtype=torch.float64, requires_grad=True) for name in ("slope", "offset")}
 
     mine, plain = leaves(), leaves()
-    losses, state = descend(
-        task, make, lambda x: mine["slope"] * x + mine["offset"], mine, {}, inputs, batches, pull=None
-    )
+    gradients = by_backward(task, lambda x: mine["slope"] * x + mine["offset"], mine)
+    losses, state = descend(make, gradients, mine, {}, inputs, batches, pull=None)
     optimizer, expected = make(list(plain.values())), []
     for index in batches.index:
         optimizer.zero_grad()
@@ -119,7 +118,9 @@ def test_a_gradient_that_is_there_at_some_steps_only(late: bool) -> None:
     state: dict[str, Tensor] = {}
     optimizer = make(list(plain.values()))
     for _ in range(2):
-        _, state = descend(task, make, lambda x: outputs(mine, x), mine, state, inputs, batches, pull=None)
+        _, state = descend(
+            make, by_backward(task, lambda x: outputs(mine, x), mine), mine, state, inputs, batches, pull=None
+        )
         for index in batches.index:
             optimizer.zero_grad()
             x = inputs[index]
@@ -176,7 +177,7 @@ def test_a_parameter_without_a_gradient_moves_by_the_pull_alone() -> None:
     leaves = {name: torch.ones(1, dtype=torch.float64, requires_grad=True) for name in ("slope", "unused")}
     pull = Pull({name: torch.zeros(1).double() for name in leaves}, torch.tensor(0.5, dtype=torch.float64))
     make = partial(torch.optim.SGD, lr=0.1)
-    descend(task, make, lambda x: leaves["slope"] * x, leaves, {}, inputs, batches, pull)
+    descend(make, by_backward(task, lambda x: leaves["slope"] * x, leaves), leaves, {}, inputs, batches, pull)
     assert leaves["unused"].item() == pytest.approx(1 - 0.1 * 0.5)
     assert leaves["slope"].item() != pytest.approx(1 - 0.1 * 0.5)
 

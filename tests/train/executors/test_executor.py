@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.batches import Batches, shuffled
+from scool_ppl.train.batches import shuffled
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Plan, Pull
 from scool_ppl.train.executors.executor import mixed, who_started, with_started
@@ -47,7 +47,7 @@ def test_dropout_is_reproducible_differs_between_clients_and_is_off_in_evaluatio
 
     def run(seed: int, round: int) -> Params:
         plan = shuffled(data, 4, epochs=1, steps=1, seed=0, round=0)
-        same = Batches(*(field[:1].expand(2, *field.shape[1:]) for field in plan))
+        same = plan.each(lambda field: field[:1].expand(2, *field.shape[1:]))
         return noisy.follow(noisy.init(0), None, same, Plan(epochs=1, seed=seed, round=round)).params
 
     first = run(0, 0)
