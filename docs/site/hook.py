@@ -22,7 +22,7 @@ PAGES = {
     ),
     "Learn": (
         *("docs/your-own-prior.md", "docs/reading-the-graph.md", "docs/comparing-methods.md"),
-        *("docs/callbacks.md", "docs/network-scientist.md", "docs/silos.md"),
+        *("docs/callbacks.md", "docs/network-scientist.md", "docs/silos.md", "docs/privacy.md"),
     ),
     "Reference": ("models/README.md", "inference/README.md", "scool_ppl/README.md", "experiments/README.md"),
     "Results": ("experiments/RESULTS.md", "experiments/methods/RESULTS.md", "experiments/robustness/RESULTS.md"),

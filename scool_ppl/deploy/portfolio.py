@@ -63,7 +63,7 @@ class Tracks(EM):
         portfolio = _check(model)
         if PRIVACY in clients.facts():
             raise InputError(
-                f"the clients train privately, expected one model: the tracks {', '.join(portfolio.tracks)} would all learn "
+                f"the clients train privately, expected one model: tracks {', '.join(portfolio.tracks)} all learn "
                 "from the same images, and epsilon is of one training; choose a model without tracks"
             )
         super().__init__(portfolio.tracks[portfolio.shown], clients, schedule, seed=seed)

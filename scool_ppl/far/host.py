@@ -274,7 +274,7 @@ class Host:
         if "batch" in job.tensors:
             drawn = self._drawn(clients, self._plan(job))
             at = torch.cat([work[name].tensors["batch"] for name in names])
-            index, weight, targets = (field[owner, at] for field in drawn)
+            index, weight, targets = (field[owner, at] for field in (drawn.index, drawn.weight, drawn.targets))
             rows = Probe(index, targets, weight != 0)
         else:
             rows = Probe(*(field[owner] for field in self._probe(clients, job)))

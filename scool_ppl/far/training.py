@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -67,7 +68,7 @@ class Training:
         samples = (self.sizes[table.index, table.targets] * (table.weight != 0)).sum(-1)
         self.moves = (table.weight != 0).any(-1)
         for step in range(self.sizes.shape[1]):
-            gradient = self._gradients(table.each(lambda field, step=step: field[:, step]), losses[:, step])
+            gradient = self._gradients(table.each(itemgetter((slice(None), step))), losses[:, step])
             if pull is not None:
                 gradient += pull.strength[:, None] * (self.theta - flat(pull.centre))
             self._step(self.moves[:, step], gradient)

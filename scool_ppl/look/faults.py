@@ -23,7 +23,7 @@ def warn_of_leaks(needs: Collection[object]) -> None:
     leaks = sorted(need for need in needs if isinstance(need, str) and need not in PUBLIC)
     if leaks:
         warnings.warn(
-            f"training is private, what the graph is inferred from is not: {', '.join(leaks)} are of the clients' own images, "
+            f"training is private, evidence is not: {', '.join(leaks)} are of the clients' own images, "
             "as they are; epsilon is of the training steps alone",
             stacklevel=3,
         )

@@ -86,7 +86,7 @@ def client_rows(
     if local is not None:
         columns["accuracy_local"] = local.score.tolist()
         columns["gain_over_local"] = (deployed.score - local.score).tolist()
-    if spent := fit.history[-1].get("epsilon"):
+    if spent := fit.history[-1].get("epsilon") if fit.history else None:
         columns["epsilon"] = [spent[name] for name in federation.names]
     if fit.deployment.chosen:
         columns["accuracy_mixed"] = mixed.score.tolist()

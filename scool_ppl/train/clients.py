@@ -25,12 +25,12 @@ from scool_ppl.train.examine import examine
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer, step_by
 from scool_ppl.train.executors.lockstep import in_lock_step
+from scool_ppl.train.executors.private import STEPS, Privacy, check_sample_by_sample, steps_made
 from scool_ppl.train.faults import check_held_out, check_probed
 from scool_ppl.train.forward import Forward
 from scool_ppl.train.gradients import midpoint_alignment
 from scool_ppl.train.networks import network_of
 from scool_ppl.train.precision import PRECISIONS, in_bf16
-from scool_ppl.train.private import STEPS, Privacy, check_sample_by_sample, steps_made
 from scool_ppl.train.questions import (
     Alignment,
     Ensemble,
@@ -53,7 +53,7 @@ class Clients:
     `executor_name`, and in the user's cache for other processes, see `executors.remembered`. The two agree up to
     rounding; networks with dropout draw different noise in each, so for them `auto` does not measure but takes the stack
     wherever it runs. precision: `full`, or `bf16`, see `precision.in_bf16`. privacy: training is DP-SGD, see
-    `private.Privacy`, also for what that does not promise.
+    `executors.private`, also for what that does not promise.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ class Trained(NamedTuple):
     params and optimizer_state: name -> (K, ...), e.g. "momentum_buffer/0.weight". While some clients have not moved yet,
     optimizer_state also has "started" (K,) bool: who has state at all. loss: (K,), of each client's last epoch, nan
     without images. moved: (K,) bool, who took a step. epsilon: (K,), of private training what it has cost each client
-    so far, see `train.private`.
+    so far, see `train.Privacy`.
     """
 
     params: Params

@@ -26,9 +26,9 @@ from scool_ppl.infer.estep.svi import SVIStep
 from scool_ppl.tasks.weighted import BALANCED, balanced
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.executors.descent import MakeOptimizer
+from scool_ppl.train.executors.private import Privacy
 from scool_ppl.train.networks import NETWORKS, network_of
 from scool_ppl.train.precision import PRECISIONS
-from scool_ppl.train.private import Privacy
 from scool_ppl.zoo.load import load_model
 
 DEVICES = ("cpu", "cuda")
@@ -86,11 +86,9 @@ class Settings:
     precision: Literal["full", "bf16"] = _option(
         _CLIENTS["precision"], f"{' or '.join(PRECISIONS)}: in bf16 convolutions are quicker, and less exact"
     )
-    dp_noise: float | None = _option(
-        None, "private training (DP-SGD): noise of its gradients, in multiples of --dp-clip; see docs/privacy.md"
-    )
-    dp_clip: float | None = _option(None, "norm to which the gradient of every image is clipped, with --dp-noise")
-    dp_delta: float = _option(Privacy.delta, "delta for which epsilon is said, below 1 / (images of a client)")
+    dp_noise: float | None = _option(None, "private training (DP-SGD): noise of its gradients, in multiples of dp-clip")
+    dp_clip: float | None = _option(None, "norm to which the gradient of every image is clipped")
+    dp_delta: float = _option(Privacy.delta, "delta for which epsilon is said")
     device: str = _option(_CLIENTS["device"], "cpu or cuda")
     e_step: str | None = _option(None, f"{' or '.join(E_STEPS)}; default: the model's own")
     deploy: str | None = _option(
@@ -115,6 +113,7 @@ class Settings:
                 f"{given}={getattr(self, given)} was given without {lacking}, expected both; --dp-noise 1 --dp-clip 1 is a "
                 "beginning"
             )
+        _ = self.privacy  # refuses what cannot be
         if self.dp_noise is None and self.dp_delta != Privacy.delta:
             raise InputError(
                 f"dp_delta={self.dp_delta} was given for training without noise; add --dp-noise and --dp-clip"

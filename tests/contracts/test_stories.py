@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import networkx as nx
@@ -69,11 +71,20 @@ def network_scientist(folder: Path) -> None:
     assert "M" in nx.read_graphml(folder / "florence.graphml")
 
 
+def privacy(folder: Path) -> None:
+    """Every client's epsilon is told, in every round more of it."""
+    rows = [json.loads(line) for line in (folder / "runs/private/history.jsonl").read_text().splitlines()]
+    spent = [row["epsilon"] for row in rows]
+    assert all(0 < before[name] < after[name] for before, after in pairwise(spent) for name in after)
+    assert {row["client"]: float(row["epsilon"]) for row in table(folder / "runs/private/clients.csv")} == spent[-1]
+
+
 RESULTS: dict[str, Callable[[Path], None]] = {
     "your-own-prior": own_prior,
     "your-own-data what-is-deployed": hospitals,
     "comparing-methods": comparing,
     "network-scientist": network_scientist,
+    "privacy": privacy,
 }
 
 
@@ -83,6 +94,8 @@ def test_the_stories_are_there() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(STORIES) - {ALONE}))
 def test_a_story_ends_well(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    if name == "privacy":
+        pytest.importorskip("opacus", reason="opacus is not installed")
     for page in STORIES[name]:
         run_page(page, tmp_path)
     assert "scool: " not in capfd.readouterr().err, "nobody is warned"

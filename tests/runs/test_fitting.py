@@ -21,6 +21,7 @@ from scool_ppl.plots.history import draw_history
 from scool_ppl.runs.folder import Run
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Evaluation, Wrapper
+from scool_ppl.train.executors.private import Privacy
 from scool_ppl.train.networks import network_of
 from scool_ppl.train.questions import Predictor
 from scool_ppl.zoo.load import load_model, model_names
@@ -249,3 +250,28 @@ def test_a_run_knows_where_its_weights_lie(tmp_path: Path) -> None:
     torch.testing.assert_close(kept[0][off].double(), fit.graph.low[off], rtol=0, atol=1e-6)
     torch.testing.assert_close(kept[1][off].double(), fit.graph.high[off], rtol=0, atol=1e-6)
     assert driver("ring").fit(1, run=tmp_path / "ring", progress=False).graph.low is None
+
+
+def test_a_private_run_goes_on_bit_for_bit_and_goes_on_counting(tmp_path: Path) -> None:
+    pytest.importorskip("opacus", reason="opacus is not installed")
+    make = partial(driver, "fedavg", privacy=Privacy(0.8, 0.5))
+    whole = make().fit(3, progress=False)
+    with pytest.raises(StoppedHereError):
+        make().fit(3, run=tmp_path / "run", progress=False, callbacks=[stop_after(1)])
+    rest = make().fit(3, run=tmp_path / "run", resume=True, progress=False)
+    assert identical(rest.state, whole.state)
+    assert timeless(rest.history) == timeless(whole.history)
+    spent = [row["epsilon"] for row in whole.history]
+    assert all(0 < spent[0][name] < spent[1][name] < spent[2][name] for name in make().clients.names)
+    with pytest.raises(InputError, match=r"privacy noise=0.8, this EM noise=0\.7"):
+        driver("fedavg", privacy=Privacy(0.7, 0.5)).fit(3, run=tmp_path / "run", resume=True, progress=False)
+
+
+def test_a_private_run_whose_evidence_is_not_private_begins_with_a_line() -> None:
+    privacy = Privacy(0.0, 1.0)
+    with pytest.warns(UserWarning, match=r"evidence is not: loss, .*own images.* training steps alone"):
+        row = driver("scool_sbm", privacy=privacy).fit(1, progress=False).history[-1]
+    assert set(row["epsilon"].values()) == {None}, "without noise there is no bound"
+    driver("fedavg", privacy=privacy).fit(1, progress=False)
+    with pytest.raises(InputError, match=r"expected one model: tracks local, "):
+        driver("hedge", privacy=privacy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,8 @@ from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
 from scool_ppl.train.executors.descent import Gradients, MakeOptimizer, by_backward, descend, towards
 from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, who_started, with_started
+from scool_ppl.train.executors.private import Privacy, private_step
 from scool_ppl.train.executors.workers import Workers
-from scool_ppl.train.private import Privacy, private_step
 from scool_ppl.train.questions import Params
 
 _SMALL = 2**18
@@ -87,7 +87,7 @@ class Loop:
             leaf.grad = None
         return losses, state
 
-    def _private(self, privacy: Privacy, module: nn.Module, leaves: Params) -> Gradients:
+    def _private(self, privacy: Privacy, module: nn.Module, leaves: Mapping[str, Tensor]) -> Gradients:
         def found(inputs: Tensor, step: Batches) -> tuple[Tensor, Sequence[Tensor]]:
             params = {name: leaf.detach() for name, leaf in leaves.items()}
             loss, gradients = private_step(privacy, self.task, module, params, {}, inputs, step)

@@ -35,7 +35,7 @@ def test_everybody_is_pulled_to_where_the_others_are_at_that_step(executor: str)
     for step in range(int(steps.max())):
         slopes: list[dict[str, Tensor]] = []
         for client, module in enumerate(networks):
-            index, weight, targets = (field[client, step] for field in batches)
+            index, weight, targets = (field[client, step] for field in batches[:3])
             losses = nn.functional.cross_entropy(module(data.inputs[index].double()), targets, reduction="none")
             found = torch.autograd.grad((losses * weight).sum(), list(module.parameters()))
             slopes.append(dict(zip(dict(module.named_parameters()), found, strict=True)))
