@@ -89,7 +89,7 @@ class Evidence:
 
         `image_loss` is of networks that nobody has mixed.
         """
-        facts = {"loss_received": loss_received, "label_entropy": label_entropy, "chance": chance}
+        facts: dict[str, Any] = {"loss_received": loss_received, "label_entropy": label_entropy, "chance": chance}
         facts |= {"updates": updates, "round_updates": round_updates}
         facts |= {"image_loss": image_loss, "unmixed_image_loss": image_loss, "own_image_loss": own_image_loss}
         given = {name: fact for name, fact in facts.items() if fact is not None}
