@@ -31,15 +31,8 @@ class Distance(NamedTuple):
 Need = str | Distance
 NEEDS = (
     *("loss", "loss_received", "own_loss", "label_entropy", "validation_before", "validation_received"),
-    *(
-        "updates",
-        "round_updates",
-        "alignment",
-        "mixed_validation",
-        "image_loss",
-        "unmixed_image_loss",
-        "own_image_loss",
-    ),
+    *("updates", "round_updates", "alignment", "mixed_validation"),
+    *("image_loss", "unmixed_image_loss", "own_image_loss"),
 )
 """What priors and likelihoods may declare by name, besides a Distance; each is described at the property of `Evidence`."""
 
