@@ -49,6 +49,8 @@ REFUSED: list[Case] = [
     (lambda: load_model("dpsgd", 3, learning_rate=0.0), "learning_rate=0.0"),
     (lambda: load_model("ditto", 3, strength=-1.0), "strength is -1.0, expected at least 0"),
     (lambda: load_model("dada", 3, sparsity=-1.0), "sparsity=-1.0: expected positive numbers"),
+    (lambda: load_model("pfedgraph", 3, lam=-1.0), "lam is -1.0, expected at least 0"),
+    (lambda: load_model("fc", 3, share=2.0), "share=2.0, steps=10: expected a share in"),
     (lambda: load_model("latent_space", 3, spread=-1.0), "spread is -1.0"),
     (lambda: load_model("covariate_sbm", 3, covariate="a.b.c"), "covariate is 'a.b.c', expected whole numbers"),
     (lambda: load_model("covariate_sbm", 3, covariate="0.0"), "covariate has 2 entries, expected 3"),
