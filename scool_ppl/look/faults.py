@@ -14,7 +14,7 @@ from scool_ppl.train.faults import blame
 
 NETWORK, DATA = "its network's loss is not finite", "every loss on its data is not finite"
 
-PUBLIC = ("updates",)
+PUBLIC = ("updates", "round_updates")
 """What is a function of networks alone, as distances are: what they reveal, the networks have revealed."""
 
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from scool_ppl import load_model
 from scool_ppl.errors import ClientError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.look.faults import check_losses, check_table
+from scool_ppl.look.faults import check_losses, check_table, warn_of_leaks
 
 
 def blamed(table: Tensor, peers: Peers, model: str) -> dict[str, str]:
@@ -62,3 +63,11 @@ def test_a_pair_that_nobody_looks_at_is_nobodys_fault() -> None:
     assert list(blamed(table, Peers(mask), "receiver")) == ["c"]
     mask[2] = False
     assert blamed(table, Peers(mask), "receiver") == {}
+
+
+def test_what_is_of_networks_alone_is_no_leak_of_private_training() -> None:
+    """Warnings are errors here."""
+    for model in ("pfedgraph", "fc"):
+        warn_of_leaks(load_model(model, 3).needs)
+    with pytest.warns(UserWarning, match="evidence is not: loss are of"):
+        warn_of_leaks(("loss", "updates", "round_updates"))
