@@ -14,6 +14,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.far import Description, Host, Job, Networks
 from scool_ppl.far.wire import flat
 from scool_ppl.train.clients import Clients
+from scool_ppl.train.executors.private import Privacy
 from tests.helpers.models import FEDERATION
 from tests.helpers.tasks import federation as of_task
 from tests.helpers.unequal import clients, federation
@@ -115,3 +116,9 @@ def test_a_file_of_one_silo_is_all_that_a_host_needs(tmp_path: Any) -> None:
     (told,) = Host(Clients(data, executor="loop")).describe().items()
     assert told[0] == "hospital a"
     assert told[1].rows == tuple(FEDERATION.roster.rows[:, 1].tolist())
+
+
+def test_private_clients_have_no_host() -> None:
+    """Also not in several processes: nobody counts the steps that have been made elsewhere."""
+    with pytest.raises(InputError, match="counted in one process only; leave privacy out"):
+        Host(clients(federation(), privacy=Privacy(0.0, 1.0)))
