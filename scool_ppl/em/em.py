@@ -46,7 +46,7 @@ from scool_ppl.look.evidence import BlankEvidence, RoundEvidence, check_needs
 from scool_ppl.look.likelihoods import Likelihood
 from scool_ppl.look.peers import PeerPolicy
 from scool_ppl.mix.base import Mixing
-from scool_ppl.train.contract import AnyClients, Evaluation, Trained
+from scool_ppl.train.contract import CONTRACT, AnyClients, Evaluation, Trained, lacking
 from scool_ppl.train.questions import Ensemble, Mixture, Params, Predictor
 from scool_ppl.train.round_start import Memory, RoundStart
 
@@ -439,10 +439,9 @@ class EM:
 
 def _check_clients(clients: object) -> None:
     """Refuses what does not keep the contract of clients, and says what it lacks."""
-    names = {name for name in vars(AnyClients) if not name.startswith("_")}
-    missing = sorted(name for name in names if not hasattr(type(clients), name) and name not in vars(clients))
+    missing = lacking(clients)
     if missing:
-        lacks = "" if 2 * len(missing) > len(names) else f", it lacks {', '.join(missing)} of train.AnyClients"
+        lacks = "" if 2 * len(missing) > len(CONTRACT) else f", it lacks {', '.join(missing)} of train.AnyClients"
         raise InputError(
             f"clients is a {type(clients).__name__}, expected Clients{lacks}; Clients(federation) makes them"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -102,10 +103,13 @@ def tidy(run: Path) -> None:
         erase(leftover)
 
 
-def newest(run: Path) -> Checkpoint | None:
-    """The last intact checkpoint, None if none was ever written; damaged ones after it are named in a warning each."""
+def newest(run: Path, before: float = math.inf) -> Checkpoint | None:
+    """The last intact checkpoint, None if none was ever written; damaged ones after it are named in a warning each.
+
+    before: of a round before this one.
+    """
     damaged: list[InputError] = []
-    for path in reversed(all_checkpoints(run)):
+    for path in reversed([path for path in all_checkpoints(run) if _number(path) < before]):
         try:
             checkpoint = load(path)
         except InputError as error:

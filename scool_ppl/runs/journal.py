@@ -107,7 +107,7 @@ def recording(
         raise InputError("both state= and resume=True were given, expected one; leave state out")
     folder = _opened(run, resume)
     with folder.locked(), stoppable():
-        last = newest(em, folder) if resume else None
+        last = _evaluated(em, newest(em, folder), rounds, folder) if resume else None
         journal = Journal(em, folder, em.init() if state is None else state, every, keep)
         if last is not None:
             check_rounds(last.state, rounds, folder)
@@ -150,6 +150,23 @@ def newest(em: EM, run: str | os.PathLike[str] | Run) -> Checkpoint | None:
             last = last._replace(state=last.state._replace(initial={}))
         compare_state(last.state, own, what)
     return last
+
+
+def _evaluated(em: EM, last: Checkpoint | None, rounds: int, run: Run) -> Checkpoint | None:
+    """Where to go on from: where nothing but the last evaluation is left to do, whose networks nobody has kept, that is the
+    checkpoint before.
+    """
+    if last is None or last.state.round != rounds or last.trained is None:
+        return last
+    if bool(last.trained.loss.isfinite().any()) or not bool((em.clients.roster.sizes("test") > 0).any()):
+        return last
+    before = checkpoints.newest(run.path, before=rounds)
+    if before is None:
+        raise InputError(
+            f"round {rounds} of '{run.path}' was not evaluated, and there is no checkpoint before it to go on from; ask "
+            f"for {rounds + 1} rounds"
+        )
+    return before
 
 
 def _opened(run: Folder, resume: bool) -> Run:

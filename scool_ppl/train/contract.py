@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from abc import ABCMeta
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -124,8 +125,21 @@ class Evaluation(NamedTuple):
         return shown_html(self)
 
 
+if TYPE_CHECKING:
+    _Meta = ABCMeta
+else:
+    _Meta = type(Protocol)
+
+
+class _Contract(_Meta):
+    """Who keeps the contract is seen from what it has, without asking: a property such as `federation` may raise."""
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return not lacking(instance)
+
+
 @runtime_checkable
-class AnyClients(Protocol):
+class AnyClients(Protocol, metaclass=_Contract):
     """Clients in this process, hostile ones, or clients elsewhere: the driver knows no more of them than this.
 
     Networks go in and come out as stacked tensors, nothing is kept between calls. Whoever cannot take part in a round is
@@ -189,6 +203,16 @@ class AnyClients(Protocol):
 
     def for_federation(self, federation: Federation) -> Self:
         """The same networks, optimiser and behaviour for the clients of another federation, with data of this kind."""
+
+
+CONTRACT = frozenset(name for name in vars(AnyClients) if not name.startswith("_"))
+"""The names of all that clients have."""
+
+
+def lacking(clients: object) -> list[str]:
+    """What of the contract of clients an object does not have."""
+    own = getattr(clients, "__dict__", ())
+    return sorted(name for name in CONTRACT if not hasattr(type(clients), name) and name not in own)
 
 
 class Wrapper:

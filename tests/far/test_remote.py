@@ -151,7 +151,10 @@ def test_facts_tell_whose_data_are_others() -> None:
 
 
 def test_all_that_the_contract_names_is_there() -> None:
-    driver(remote(Clients(FEDERATION, **OPTIONS)))  # refuses what lacks something
+    clients = remote(Clients(FEDERATION, **OPTIONS))
+    driver(clients)  # refuses what lacks something
+    assert isinstance(clients, AnyClients), "though it has no federation to show"
+    assert not isinstance(FEDERATION, AnyClients)
     for name, expected in vars(AnyClients).items():
         if isinstance(expected, FunctionType) and not name.startswith("_"):
             mine, theirs = (inspect.signature(each).parameters for each in (getattr(RemoteClients, name), expected))

@@ -26,6 +26,7 @@ from scool_ppl.train.networks import network_of
 from scool_ppl.train.questions import Predictor
 from scool_ppl.zoo.load import load_model, model_names
 from tests.helpers.models import FEDERATION, SCHEDULE
+from tests.helpers.refusals import refuses
 from tests.helpers.runs import StoppedHereError, driver, stop_after, timeless
 from tests.helpers.small import brief
 from tests.helpers.states import identical, same_bits
@@ -116,6 +117,24 @@ def test_networks_are_evaluated_as_often_as_asked_both_at_once(tmp_path: Path) -
     assert figure.axes[0].lines[0].get_xdata().tolist() == [2, 4, 5]
     with pytest.raises(InputError, match="evaluate_every"):
         driver().fit(1, evaluate_every=0, progress=False)
+
+
+def test_a_run_that_stopped_where_nothing_was_evaluated_ends_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+    """Networks before mixing are kept by nobody: the round is run again from the checkpoint before it."""
+    whole = driver("scool_sbm").fit(3, evaluate_every=2, progress=False)
+    stopped = partial(driver("scool_sbm").fit, 5, evaluate_every=2, progress=False, callbacks=[stop_after(3)])
+    with pytest.raises(StoppedHereError):
+        stopped(run=tmp_path / "run")
+    fit = driver("scool_sbm").fit(3, evaluate_every=2, run=tmp_path / "run", resume=True, progress=False)
+    same_bits(fit.state, whole.state)
+    for found, expected in zip((*fit.trained, *fit.evaluation), (*whole.trained, *whole.evaluation), strict=True):
+        assert torch.equal(found, expected)
+    assert timeless(fit.history) == timeless(whole.history) == timeless(Run.open(tmp_path / "run").history)
+    with pytest.raises(StoppedHereError):
+        stopped(run=tmp_path / "short", keep=1)
+    again = partial(driver("scool_sbm").fit, resume=True, progress=False, run=tmp_path / "short")
+    refuses(lambda: again(3), "was not evaluated, and there is no checkpoint before it to go on from; ask for 4 rounds")
+    assert again(4).trained.score.isfinite().all()
 
 
 def test_a_continued_run_equals_an_uninterrupted_one() -> None:
