@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from scool_ppl.far import Host, Job, LocalFabric, Networks
 from scool_ppl.far.wire import flat
-from tests.helpers.far import hosts
+from scool_ppl.train.clients import Clients
+from scool_ppl.train.contract import Plan
+from tests.helpers.far import hosts, remote
 from tests.helpers.refusals import refuses
 from tests.helpers.unequal import clients, federation
 
@@ -17,6 +20,18 @@ def test_a_client_has_one_host() -> None:
     fabric = LocalFabric(*hosts(here, [[0, 2], [1, 3]]))
     assert list(fabric.describe()) == ["client 0", "client 2", "client 1", "client 3"]
     assert fabric.away(3) == {}
+
+
+def big() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 3_000_000), nn.Linear(3_000_000, 3))
+
+
+def test_networks_of_a_hundred_megabytes_travel() -> None:
+    here = Clients(federation((4,)), big, executor="loop")
+    there, start = remote(here), here.init(0)
+    assert there.bytes_per_model > 100 * 2**20
+    found, expected = (each.train(start, None, Plan(steps=1)).params for each in (there, here))
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_only_who_is_asked_is_sent_something_and_bytes_are_counted() -> None:

@@ -53,6 +53,7 @@ def agrees(models: Sequence[str], folder: Path, processes: int) -> None:
     found = json.loads((folder / "found.json").read_text())
     assert "ranks ask for different things, or of networks that differ" in found.pop("differs")
     assert {"client 3"} <= set(found.pop("raised")) < {f"client {i}" for i in range(5)}
+    assert found.pop("large"), "a message of 110 MB"
     assert set(found) == set(models)
     assert {model: gap for model, gap in found.items() if gap > 1e-12} == {}
 

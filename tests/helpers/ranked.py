@@ -18,7 +18,7 @@ from scool_ppl.data.specs import load_federation
 from scool_ppl.em.em import EM
 from scool_ppl.em.model import Schedule
 from scool_ppl.errors import RunError
-from scool_ppl.far import Ranks, ranks
+from scool_ppl.far import Job, Ranks, ranks
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients
 from scool_ppl.zoo.load import load_model
@@ -62,6 +62,17 @@ def faulty(processes: Ranks) -> dict[str, Any]:
     return found
 
 
+def large(processes: Ranks) -> bool:
+    """Does an answer of 110 MB come to everybody as it was?"""
+    whole = Clients(load_federation(SPEC, seed=3), executor="stacked")
+    fabric = processes.clients(whole).fabric
+    numbers = torch.arange(110 * 2**18, dtype=torch.int32).view(torch.float32)
+    if "client 4" in fabric.host.place:  # type: ignore[attr-defined]
+        fabric.host.verbs["send"] = lambda clients, work: {name: {"x": numbers} for name in work}  # type: ignore[attr-defined]
+    answers = fabric.ask(["client 4"], lambda name: (Job("send", {}, {}),))
+    return torch.equal(answers.replies["client 4"][0]["x"].view(torch.int32), numbers.view(torch.int32))
+
+
 def die_once(flag: Path) -> None:
     """Rank 1 dies before its third round, if it has not yet."""
     real = EM.step
@@ -83,6 +94,6 @@ if __name__ == "__main__":
         scool(sys.argv[3:])
     with ranks() as group:
         assert group is not None
-        found = {**compared(sys.argv[2:], group), **faulty(group)}
+        found = {**compared(sys.argv[2:], group), **faulty(group), "large": large(group)}
         if group.leads:
             Path(sys.argv[1]).write_text(json.dumps(found))
