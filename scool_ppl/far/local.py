@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from scool_ppl.errors import InputError
 from scool_ppl.far.host import Host
-from scool_ppl.far.wire import Answers, Build, Description, Reply
+from scool_ppl.far.wire import Answers, Build, Description, Reply, size
 
 
 class LocalFabric:
@@ -37,8 +37,7 @@ class LocalFabric:
                 replies |= found.replies
                 faults |= found.faults
                 self.bytes += sum(job.bytes for request in requests.values() for job in request)
-        told = (value for reply in replies.values() for each in reply for value in each.values())
-        self.bytes += sum(value.numel() * value.element_size() for value in told)
+        self.bytes += sum(size(told) for reply in replies.values() for told in reply)
         return Answers(replies, faults)
 
     def away(self, round: int) -> Mapping[str, str]:

@@ -115,7 +115,7 @@ def restarts() -> int:
 
 class RankFabric:
     """The host of this rank, and the replies of all. Every rank must ask the same things in the same order, of the same
-    networks, to the bit; where they do not, all stop. `bytes` counts the replies that have come from elsewhere.
+    networks, to the bit; where they do not, all stop. `bytes` counts each reply once for every rank that it has gone to.
     """
 
     near = True
@@ -165,7 +165,7 @@ class RankFabric:
             buffer = payload if rank == self.ranks.rank else torch.empty(size, dtype=torch.uint8)
             for start in range(0, size, CHUNK):
                 _carried(dist.broadcast, buffer[start : start + CHUNK], src=rank)
-            self.bytes += 0 if rank == self.ranks.rank else size
+            self.bytes += size * (self.ranks.world - 1)
             found |= _unpacked(theirs, buffer)
             failed |= wrong
         order = [name for name in names if name in found]

@@ -94,6 +94,11 @@ class RemoteClients:
         """How all hosts run their clients; "auto" where they differ."""
         return self._executor
 
+    @property
+    def carried(self) -> int:
+        """Bytes that the fabric has carried so far."""
+        return self.fabric.bytes
+
     def use_executor(self, name: str) -> None:
         """Use the executor that an earlier run chose."""
         if name not in ("auto", self._executor):

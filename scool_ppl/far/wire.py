@@ -25,6 +25,11 @@ class Networks(NamedTuple):
         """(len(use), P)."""
         return self.stack if self.use == tuple(range(len(self.stack))) else self.stack[list(self.use)]
 
+    @property
+    def bytes(self) -> int:
+        """Size of these rows."""
+        return len(self.use) * self.stack.shape[1] * self.stack.element_size()
+
 
 class Job(NamedTuple):
     """One thing that one client is asked to do."""
@@ -37,8 +42,7 @@ class Job(NamedTuple):
     @property
     def bytes(self) -> int:
         """Size of its tensors."""
-        tensors = [*self.tensors.values(), *([] if self.networks is None else [self.networks.picked()])]
-        return sum(value.numel() * value.element_size() for value in tensors)
+        return size(self.tensors) + (0 if self.networks is None else self.networks.bytes)
 
 
 Request = tuple[Job, ...]
@@ -90,6 +94,10 @@ class Fabric(Protocol):
     def near(self) -> bool:
         """Is a message so quick that one can be sent at every step of training?"""
 
+    @property
+    def bytes(self) -> int:
+        """Of the tensors that have travelled so far, in either direction."""
+
     def describe(self) -> dict[str, Description]:
         """All clients, by name."""
 
@@ -98,6 +106,11 @@ class Fabric(Protocol):
 
     def away(self, round: int) -> Mapping[str, str]:
         """Who is known to sit a round out, and why."""
+
+
+def size(tensors: Mapping[str, Tensor]) -> int:
+    """Bytes of tensors by name."""
+    return sum(value.numel() * value.element_size() for value in tensors.values())
 
 
 def flat(params: Params) -> Tensor:

@@ -52,6 +52,7 @@ def fit(
         rows = journal.history if resume else None
         with watched(em, callbacks, rows), tracked(total, done=state.round, enabled=progress) as report:
             while state.round < total:
+                before = em.clients.carried
                 state, info = em.step(state, em.clients.away(state.round))
                 warned = warned or warn_of_explosion(info.loss, em.clients.roster.task.chance, state.round)
                 if state.round % evaluate_every == 0 or state.round == total:
@@ -60,7 +61,8 @@ def fit(
                     mixed = trained = Evaluation.none(em.clients.num_clients)
                 graph = em.graph(state, mixed)
                 found = graph.score(em.clients.roster.truth)
-                row = history_row(state.round, info, mixed, trained, found, em.clients.roster.task.score)
+                carried = None if before is None else (em.clients.carried or 0) - before
+                row = history_row(state.round, info, mixed, trained, found, em.clients.roster.task.score, carried)
                 report(row)
                 journal.record(row, graph, state, trained, last=state.round == total)
                 for callback in callbacks:

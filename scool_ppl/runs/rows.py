@@ -30,12 +30,21 @@ def spread(values: Tensor) -> dict[str, float | None]:
 
 
 def history_row(
-    round: int, info: EMInfo, mixed: Evaluation, trained: Evaluation, scores: Scores, score: str = "accuracy"
+    round: int,
+    info: EMInfo,
+    mixed: Evaluation,
+    trained: Evaluation,
+    scores: Scores,
+    score: str = "accuracy",
+    carried: float | None = None,
 ) -> Row:
     """One line of history.jsonl: `accuracy` is of the mixed networks, `accuracy_trained` of those before mixing.
 
-    score: what the task calls it.
+    score: what the task calls it. bytes, in the mean over clients: what each would receive and send if clients gave their
+    networks to one another, a network for each other client that is looked at or used; and what has travelled to them and
+    from them in fact (`carried`), evaluation included, where they are elsewhere.
     """
+    traffic = {"received": float(info.bytes_received.mean()), "sent": float(info.bytes_sent.mean())}
     return {
         "round": round,
         "elbo": number(info.elbo),
@@ -45,7 +54,7 @@ def history_row(
         "accuracy_trained": spread(trained.score),
         "task_accuracy": spread(mixed.task_score),
         "graph": scores._asdict(),
-        "bytes": {"received": float(info.bytes_received.mean()), "sent": float(info.bytes_sent.mean())},
+        "bytes": traffic if carried is None else {**traffic, "carried": carried / len(info.bytes_received)},
         "seconds": info.seconds,
         "quarantined": dict(info.quarantined),
         **({} if info.epsilon is None else {"epsilon": {name: number(each) for name, each in info.epsilon.items()}}),

@@ -122,6 +122,10 @@ class Clients:
         return self.federation.roster
 
     @property
+    def carried(self) -> None:
+        """Nothing: they are in this process."""
+
+    @property
     def executor_name(self) -> str:
         """The executor in use; "auto" before the first use."""
         return self._executors.name

@@ -166,6 +166,10 @@ class AnyClients(Protocol, metaclass=_Contract):
         """Size of one network's parameters."""
 
     @property
+    def carried(self) -> int | None:
+        """Bytes that have travelled to clients who are elsewhere and back so far; None where nothing travels."""
+
+    @property
     def executor_name(self) -> str:
         """How the clients are run: the last bits of a result depend on it."""
 
@@ -240,6 +244,10 @@ class Wrapper:
     @property
     def bytes_per_model(self) -> int:
         return self.clients.bytes_per_model
+
+    @property
+    def carried(self) -> int | None:
+        return self.clients.carried
 
     @property
     def executor_name(self) -> str:

@@ -25,6 +25,7 @@ class Echo:
     spoilt: Callable[[Answers], Answers] = lambda answers: answers
     asked: list[Mapping[str, Request]] = field(default_factory=list)
     near: bool = True
+    bytes: int = 0
 
     def describe(self) -> dict[str, Description]:
         return {}

@@ -54,6 +54,7 @@ def agrees(models: Sequence[str], folder: Path, processes: int) -> None:
     assert "ranks ask for different things, or of networks that differ" in found.pop("differs")
     assert {"client 3"} <= set(found.pop("raised")) < {f"client {i}" for i in range(5)}
     assert found.pop("large"), "a message of 110 MB"
+    assert found.pop("traffic") == pytest.approx([1, 1], rel=0.05)
     assert set(found) == set(models)
     assert {model: gap for model, gap in found.items() if gap > 1e-12} == {}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
@@ -14,7 +16,8 @@ import torch
 from scool_ppl.em.em import EM
 from scool_ppl.em.model import Schedule
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.far import LocalFabric, RemoteClients
+from scool_ppl.far import Answers, LocalFabric, RemoteClients
+from scool_ppl.far.wire import Build
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Plan
 from scool_ppl.train.hostile import HostileClients
@@ -59,6 +62,39 @@ def test_a_round_is_a_trip_to_train_one_to_look_and_one_to_evaluate() -> None:
     trips = clients.fabric.trips
     em.fit(1, state=state, progress=False)
     assert clients.fabric.trips - trips == 3
+
+
+class Weighed(LocalFabric):
+    """Requests and replies as texts of bytes, of whatever is written into them."""
+
+    letters = 0
+
+    def ask(self, names: Sequence[str], build: Build) -> Answers:
+        for name in names:
+            for job in build(name):
+                networks = None if job.networks is None else job.networks.stack[list(job.networks.use)].numpy()
+                tensors = {key: value.numpy() for key, value in job.tensors.items()}
+                self.letters += len(pickle.dumps((job.verb, dict(job.options), tensors, networks)))
+        found = super().ask(names, build)
+        for reply in found.replies.values():
+            self.letters += sum(
+                len(pickle.dumps({key: value.numpy() for key, value in told.items()})) for told in reply
+            )
+        return found
+
+
+@pytest.mark.parametrize("model", ["fedavg", "scool_sbm", "federico", "hedge"])
+def test_the_history_says_how_much_has_travelled(model: str) -> None:
+    fabric, weighed = Weighed(*hosts(Clients(FEDERATION, **OPTIONS))), [0]
+    em = driver(RemoteClients(fabric), model)
+    state = em.init()
+    weighed[0] = fabric.letters
+    fit = em.fit(2, state=state, progress=False, callbacks=[lambda *_: weighed.append(fabric.letters)])
+    told = [row["bytes"]["carried"] * K for row in fit.history]
+    assert told == pytest.approx([weighed[1] - weighed[0], weighed[2] - weighed[1]], rel=0.05)
+    here = driver(Clients(FEDERATION, **OPTIONS), model).fit(2, progress=False)
+    others = [{key: row["bytes"][key] for key in ("received", "sent")} for row in fit.history]
+    assert others == [row["bytes"] for row in here.history], "what clients would give one another is the same anywhere"
 
 
 @pytest.mark.parametrize("kind", ["raise", "silent", "shape", "short"])

@@ -43,6 +43,10 @@ class Faulty:
     asked: list[tuple[str, str]] = field(default_factory=list)
     holidays: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
+    @property
+    def bytes(self) -> int:
+        return self.inside.bytes
+
     def describe(self) -> dict[str, Description]:
         return self.inside.describe()
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from scool_ppl.cli.main import main as scool
 from scool_ppl.data.federation import Federation
@@ -73,6 +75,36 @@ def large(processes: Ranks) -> bool:
     return torch.equal(answers.replies["client 4"][0]["x"].view(torch.int32), numbers.view(torch.int32))
 
 
+def traffic(processes: Ranks) -> list[float]:
+    """What the history says that travelled in each round, over the bytes that have come in at all ranks."""
+    came, rounds, world = [0], list[float](), processes.world
+    broadcast, objects = dist.broadcast, dist.all_gather_object
+
+    def count_broadcast(tensor: Any, src: int) -> None:
+        broadcast(tensor, src=src)
+        came[0] += tensor.numel() * tensor.element_size() if src != processes.rank else 0
+
+    def count_objects(every: list[Any], mine: Any) -> None:
+        objects(every, mine)
+        came[0] += sum(len(pickle.dumps(each)) for rank, each in enumerate(every) if rank != processes.rank)
+
+    def note(*_: Any) -> None:
+        total = torch.tensor(came[0])
+        dist.all_reduce(total)
+        rounds.append(int(total))
+
+    federation = load_federation(SPEC, seed=3)
+    clients = processes.clients(Clients(federation, executor="stacked", dtype=torch.float64))
+    em = EM(brief(load_model("scool_sbm", 5, federation=federation)), clients, Schedule(1, 1), seed=1)
+    state = em.init()
+    dist.broadcast, dist.all_gather_object = count_broadcast, count_objects
+    history = em.fit(2, state=state, progress=False, callbacks=[note]).history
+    dist.broadcast, dist.all_gather_object = broadcast, objects
+    assert world > 1
+    counted = [rounds[0], rounds[1] - rounds[0]]
+    return [row["bytes"]["carried"] * 5 / each for row, each in zip(history, counted, strict=True)]
+
+
 def die_once(flag: Path) -> None:
     """Rank 1 dies before its third round, if it has not yet."""
     real = EM.step
@@ -94,6 +126,6 @@ if __name__ == "__main__":
         scool(sys.argv[3:])
     with ranks() as group:
         assert group is not None
-        found = {**compared(sys.argv[2:], group), **faulty(group), "large": large(group)}
+        found = {**compared(sys.argv[2:], group), **faulty(group), "large": large(group), "traffic": traffic(group)}
         if group.leads:
             Path(sys.argv[1]).write_text(json.dumps(found))
