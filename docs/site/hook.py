@@ -22,10 +22,15 @@ PAGES = {
     ),
     "Learn": (
         *("docs/your-own-prior.md", "docs/reading-the-graph.md", "docs/comparing-methods.md"),
-        *("docs/callbacks.md", "docs/network-scientist.md", "docs/privacy.md"),
+        *("docs/callbacks.md", "docs/network-scientist.md", "docs/transfer.md", "docs/privacy.md"),
     ),
     "Reference": ("models/README.md", "inference/README.md", "scool_ppl/README.md", "experiments/README.md"),
-    "Results": ("experiments/RESULTS.md", "experiments/methods/RESULTS.md", "experiments/robustness/RESULTS.md"),
+    "Results": (
+        "experiments/RESULTS.md",
+        "experiments/methods/RESULTS.md",
+        "experiments/robustness/RESULTS.md",
+        "experiments/transfer/RESULTS.md",
+    ),
     "Project": ("CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md"),
 }
 """Sections of the menu and their pages; others of docs/ join "Learn"."""

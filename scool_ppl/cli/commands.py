@@ -21,6 +21,7 @@ from scool_ppl.cli.networks import export, predict
 from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients, Quiet, models_of, with_settings
 from scool_ppl.cli.report import report
 from scool_ppl.cli.reproduce import reproduce
+from scool_ppl.cli.transfer import transfer
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
 from scool_ppl.errors import InputError, RunError, StoppedError
 from scool_ppl.far.ranks import ranks, restarts
@@ -144,6 +145,7 @@ def check(
 
 
 app.command()(compare)
+app.command()(transfer)
 app.command()(choose)
 app.command()(posterior)
 app.command()(predict)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -51,16 +53,21 @@ def compare(
 
     folder = out or free_name("runs", "compare")
     numbers = range(settings.seed, settings.seed + seeds)
+    with kept(folder):
+        results = run_comparison(models, data, settings, numbers, out=folder, overwrite=overwrite, progress=not quiet)
+    console = Console()
+    console.print(comparison_table(comparison(results), seeds))
+    console.print(f"tables, clients and figure in {folder}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def kept(folder: Path) -> Iterator[None]:
+    """Signals end the work between two steps; the message says how to go on with what the folder has."""
     try:
         with stoppable():
-            results = run_comparison(
-                models, data, settings, numbers, out=folder, overwrite=overwrite, progress=not quiet
-            )
+            yield
     except KeyboardInterrupt:
         raise StoppedError(
             f"interrupted; fits that are done are in '{folder}', the same command with --out {shlex.quote(str(folder))} "
             "goes on"
         ) from None
-    console = Console()
-    console.print(comparison_table(comparison(results), seeds))
-    console.print(f"tables, clients and figure in {folder}", highlight=False, soft_wrap=True)

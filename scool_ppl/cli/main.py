@@ -20,6 +20,7 @@ from scool_ppl.errors import ClientError, InputError, RunError, StoppedError
 COMMANDS = {
     **dict.fromkeys(("fit", "resume"), "commands"),
     "compare": "compare",
+    "transfer": "transfer",
     **dict.fromkeys(("choose", "posterior"), "choose"),
     **dict.fromkeys(("predict", "export"), "networks"),
     **dict.fromkeys(("plot", "check"), "commands"),

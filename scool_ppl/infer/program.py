@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -64,6 +64,8 @@ class Program(LocalModule):
     accumulates: ClassVar[bool] = False
     """Does `closed_form` build on what the parameters were, as sums over rounds do? Then it is set once, when q has
     settled, and not after every sweep or step."""
+    frozen: frozenset[str] = frozenset()
+    """Parameters that are not learned: neither by gradients, nor by `closed_form`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         plain = isinstance(value, Tensor) and not isinstance(value, Parameter)
@@ -105,6 +107,12 @@ class Program(LocalModule):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.model(*args, **kwargs)
+
+    def freeze(self, names: Collection[str]) -> None:
+        """Parameters, by the names that `state` has for them, stay as they are."""
+        for name in names:
+            self.get_parameter(name).requires_grad_(False)
+        self.frozen = self.frozen | {name.removesuffix("_unconstrained") for name in names}
 
     def state(self) -> dict[str, Tensor]:
         """All parameters and buffers as plain tensors."""

@@ -15,6 +15,7 @@ from scool_ppl.base.describe import versions
 from scool_ppl.base.files import csv_text, file_sha256
 from scool_ppl.base.progress import announced
 from scool_ppl.data.federation import Federation
+from scool_ppl.em.transfer import Learned
 from scool_ppl.errors import InputError
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.runs.folder import MARK, Run
@@ -27,6 +28,14 @@ CELLS, GRAPHS = "cells.json", "graphs"
 
 Choice = tuple[str | os.PathLike[str], Row]
 """A model and the hyperparameters chosen for it."""
+
+
+class Arm(NamedTuple):
+    """What is compared: a model, the hyperparameters chosen for it, and what its prior begins with, if it was learned."""
+
+    model: str | os.PathLike[str]
+    choices: Row
+    learned: Learned | None = None
 
 
 class Outcome(NamedTuple):
@@ -44,7 +53,7 @@ class Cell(NamedTuple):
 
     name: str
     seed: int
-    choice: Choice
+    arm: Arm
     settings: Settings
     data: str
 
@@ -54,7 +63,7 @@ class Cell(NamedTuple):
 
     @property
     def request(self) -> Row:
-        return {**_asked(self.choice), "settings": asdict(self.settings), "data": self.data}
+        return {**_asked(self.arm), "settings": asdict(self.settings), "data": self.data}
 
     @property
     def graph(self) -> str:
@@ -63,7 +72,7 @@ class Cell(NamedTuple):
 
 
 def compare(
-    models: Sequence[Choice],
+    models: Sequence[Choice | Arm],
     make_federation: Callable[[int], Federation],
     settings: Settings,
     seeds: Sequence[int],
@@ -77,33 +86,36 @@ def compare(
     out: a folder that keeps every fit as soon as it is done, and in the end the tables and the figure. The same call
     goes on with what is missing there; what another call has begun is refused, or removed with `overwrite`.
     """
-    names = labels(models)
+    arms = [Arm(*one) for one in models]
+    names = labels(arms)
     kept = _Kept(None)
     results: list[list[Outcome]] = []
     with ExitStack() as held:
         for place, seed in enumerate(seeds):
             bench = Workbench(make_federation(seed), replace(settings, seed=seed), progress=progress)
-            for model, choices in models:
-                bench.em(model, **choices)  # one that cannot be built is refused before the others are trained
+            for arm in arms:
+                bench.em(
+                    arm.model, arm.learned, **arm.choices
+                )  # one that cannot be built is refused before the others are trained
             if place == 0 and out is not None:
-                request = _request(models, names, bench.federation.spec, settings, seeds)
+                request = _request(arms, names, bench.federation.spec, settings, seeds)
                 folder = _opened(Path(out), request, overwrite)
                 held.enter_context(folder.locked())
                 kept = _Kept(folder)
-            results.append(_one_seed(bench, list(zip(names, models, strict=True)), kept))
+            results.append(_one_seed(bench, list(zip(names, arms, strict=True)), kept))
         if kept.folder is not None:
             _write(results, kept.folder)
     return results
 
 
-def _one_seed(bench: Workbench, models: Sequence[tuple[str, Choice]], kept: _Kept) -> list[Outcome]:
+def _one_seed(bench: Workbench, arms: Sequence[tuple[str, Arm]], kept: _Kept) -> list[Outcome]:
     """Every model under one seed: kept already, or fitted now."""
     data, outcomes = bench.federation.fingerprint[:12], []
-    for number, (name, choice) in enumerate(models, start=1):
-        cell = Cell(name, bench.settings.seed, choice, bench.settings, data)
+    for number, (name, arm) in enumerate(arms, start=1):
+        cell = Cell(name, bench.settings.seed, arm, bench.settings, data)
         outcome = kept.get(cell)
         if outcome is None:
-            announced(f"{cell.key}: {number} of {len(models)} models", enabled=bench.progress)
+            announced(f"{cell.key}: {number} of {len(arms)} models", enabled=bench.progress)
             outcome = _fitted(cell, bench)
             kept.put(cell, outcome)
         outcomes.append(outcome)
@@ -111,8 +123,7 @@ def _one_seed(bench: Workbench, models: Sequence[tuple[str, Choice]], kept: _Kep
 
 
 def _fitted(cell: Cell, bench: Workbench) -> Outcome:
-    model, choices = cell.choice
-    result = bench.fit(model, choices, baseline=True)
+    result = bench.fit(*cell.arm, baseline=True)
     summary = {**result.summary, "model": cell.name}
     return Outcome(cell.name, summary, result.fit.history, result.fit.graph, [*result.clients])
 
@@ -144,29 +155,39 @@ class _Kept:
         self.store.put(cell, kept)
 
 
-def labels(models: Sequence[Choice]) -> list[str]:
-    """What each is called in tables and figures: its name, with its hyperparameters where the name comes twice."""
-    stems = [Path(model).stem for model, _ in models]
+def labels(models: Sequence[Choice | Arm]) -> list[str]:
+    """What each is called in tables and figures: its name, with its hyperparameters where the name comes twice.
+
+    Models that begin with something learned are called so.
+    """
+    arms = [Arm(*one) for one in models]
+    stems = [_stem(arm) for arm in arms]
     full = [
-        " ".join([stem, *(f"{key}={value}" for key, value in choices.items())])
-        for stem, (_, choices) in zip(stems, models, strict=True)
+        " ".join([stem, *(f"{key}={value}" for key, value in arm.choices.items())])
+        for stem, arm in zip(stems, arms, strict=True)
     ]
     if twice := {name for name in full if full.count(name) > 1}:
         raise InputError(f"{' and '.join(sorted(twice))} was given twice, expected models that differ; remove one")
     return [name if stems.count(stem) > 1 else stem for stem, name in zip(stems, full, strict=True)]
 
 
-def _asked(choice: Choice) -> Row:
-    model, choices = choice
-    return {"model": os.fspath(model), "model_sha256": file_sha256(model_path(model)), "hyperparameters": choices}
+def _stem(arm: Arm) -> str:
+    learned = "" if arm.learned is None else " frozen" if arm.learned.frozen else " transferred"
+    return f"{Path(arm.model).stem}{learned}"
+
+
+def _asked(arm: Arm) -> Row:
+    model, learned = arm.model, arm.learned
+    asked = {"model": os.fspath(model), "model_sha256": file_sha256(model_path(model)), "hyperparameters": arm.choices}
+    return asked if learned is None else {**asked, "learned": learned.request}
 
 
 def _request(
-    models: Sequence[Choice], names: Sequence[str], federation: str, settings: Settings, seeds: Sequence[int]
+    arms: Sequence[Arm], names: Sequence[str], federation: str, settings: Settings, seeds: Sequence[int]
 ) -> Row:
     return {
         "comparison": list(names),
-        "models": [_asked(choice) for choice in models],
+        "models": [_asked(arm) for arm in arms],
         "federation": federation,
         "settings": asdict(settings),
         "seeds": list(seeds),
@@ -207,11 +228,11 @@ def _short(value: object) -> str:
 
 
 def _write(results: Sequence[Sequence[Outcome]], folder: Run) -> None:
-    """comparison.json, .md, .tex, .csv and .png, and clients.csv: a row for each model, seed and client."""
+    """comparison.json, .md, .tex, .csv and .png; of each model and seed clients.csv has clients, rounds.csv rounds."""
     from scool_ppl.plots.comparison import draw_comparison
     from scool_ppl.plots.style import save_figure
     from scool_ppl.workbench.latex import latex
-    from scool_ppl.workbench.tables import COLUMNS, comparison, markdown
+    from scool_ppl.workbench.tables import COLUMNS, comparison, markdown, mean_history, round_lines
 
     rows = comparison(results)
     runs = [[outcome.summary for outcome in one_seed] for one_seed in results]
@@ -226,7 +247,10 @@ def _write(results: Sequence[Sequence[Outcome]], folder: Run) -> None:
         for row in outcome.clients
     ]
     folder.write_text("clients.csv", csv_text(clients))
-    figure = draw_comparison({outcome.name: (outcome.graph, outcome.history) for outcome in results[0]})
+    folder.write_text("rounds.csv", csv_text(round_lines(results)))
+    seeds = zip(*results, strict=True)
+    curves = {fits[0].name: (fits[0].graph, mean_history([fit.history for fit in fits])) for fits in seeds}
+    figure = draw_comparison(curves)
     save_figure(figure, folder.path / "comparison.png")
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from scool_ppl.base.codec import Row
 from scool_ppl.base.statistics import over_seeds
+from scool_ppl.runs.folder import milestone
 from scool_ppl.workbench.workbench import Result
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -42,6 +43,13 @@ class Summarised(Protocol):
 
     @property
     def summary(self) -> Row: ...
+
+
+class Recorded(Summarised, Protocol):
+    """One of which its rounds are read, too."""
+
+    @property
+    def history(self) -> list[Row]: ...
 
 
 def number(summary: Row, path: tuple[str, ...]) -> float | None:
@@ -143,6 +151,50 @@ def comparison_table(rows: Sequence[Row], seeds: int) -> Group:
             table.add_row(row["model"], *(cell_text(column, row[column], seeds) for column in columns))
         parts.append(table)
     return Group(*parts, f"mean over {seeds} seed{'s, ± standard deviation' if seeds > 1 else ''}")
+
+
+def mean_history(histories: Sequence[Sequence[Row]]) -> Sequence[Row]:
+    """Accuracy round by round, the mean over seeds."""
+    if len(histories) == 1:
+        return histories[0]
+    rows = []
+    for seeds in zip(*histories, strict=True):
+        known = [row["accuracy"]["mean"] for row in seeds if row["accuracy"]["mean"] is not None]
+        rows.append({**seeds[0], "accuracy": {"mean": over_seeds(known).mean if known else None}})
+    return rows
+
+
+def round_lines(results: Sequence[Sequence[Recorded]]) -> list[Row]:
+    """A row for each model, seed and round: the accuracy after mixing, of the worst tenth of clients, and before mixing."""
+    return [
+        {
+            "model": outcome.name,
+            "seed": outcome.summary["seed"],
+            "round": row["round"],
+            "accuracy": row["accuracy"]["mean"],
+            "worst 10 %": row["accuracy"]["worst10"],
+            "before mixing": row["accuracy_trained"]["mean"],
+        }
+        for one_seed in results
+        for outcome in one_seed
+        for row in outcome.history
+    ]
+
+
+def rounds_table(results: Sequence[Sequence[Recorded]]) -> Table:
+    """Accuracy after rounds 1, 2, 5, 10, 20, 50, ... and the last, a column a model: mean, ± deviation over seeds."""
+    lines, names = round_lines(results), [outcome.name for outcome in results[0]]
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("after round", justify="right")
+    for name in names:
+        table.add_column(name, justify="right")
+    last = max(line["round"] for line in lines)
+    for round in (number for number in range(1, last + 1) if milestone(number) or number == last):
+        here = [line for line in lines if line["round"] == round and line["accuracy"] is not None]
+        each = [[line["accuracy"] for line in here if line["model"] == name] for name in names]
+        spreads = [over_seeds(values)._asdict() if values else None for values in each]
+        table.add_row(str(round), *(cell_text("accuracy", spread, len(results)) for spread in spreads))
+    return table
 
 
 def markdown(rows: Sequence[Row], columns: Sequence[str], seeds: int) -> str:

@@ -19,6 +19,7 @@ from scool_ppl.deploy.measures import measures
 from scool_ppl.em.em import EM
 from scool_ppl.em.rehearsal import rehearse
 from scool_ppl.em.state import Fit
+from scool_ppl.em.transfer import Learned
 from scool_ppl.errors import InputError
 from scool_ppl.far.ranks import Ranks
 from scool_ppl.far.remote import RemoteClients
@@ -82,17 +83,28 @@ class Workbench:
         fit: Fit = self._made["local"]
         return fit
 
-    def em(self, model: str | os.PathLike[str], **choices: Any) -> EM:
-        """A model on these clients, ready to be fitted: it has been rehearsed."""
-        built = self.settings.model(model, self.federation, **choices)
-        em = EM(built, self.clients, self.settings.schedule, seed=self.settings.seed)
+    def em(self, model: str | os.PathLike[str], learned: Learned | None = None, /, **choices: Any) -> EM:
+        """A model on these clients, ready to be fitted: it has been rehearsed. `learned`: what its prior begins with."""
+        em = self._em(model, self.federation, choices)
+        if learned is not None:
+            em = learned.begun(em, lambda: self._em(model, self._fewer(), choices))
         rehearse(em)
         return em
+
+    def _em(self, model: str | os.PathLike[str], federation: Federation, choices: Row) -> EM:
+        clients = self.clients if federation is self.federation else self.clients.for_federation(federation)
+        built = self.settings.model(model, federation, **choices)
+        return EM(built, clients, self.settings.schedule, seed=self.settings.seed)
+
+    def _fewer(self) -> Federation:
+        """The federation without its last client."""
+        return self.federation.select(range(self.federation.num_clients - 1))
 
     def fit(
         self,
         model: str | os.PathLike[str] = DEFAULT_MODEL,
         choices: Row | None = None,
+        learned: Learned | None = None,
         *,
         run: str | os.PathLike[str] | Run | None = None,
         overwrite: bool = False,
@@ -101,8 +113,9 @@ class Workbench:
     ) -> Result:
         """Fit a model; with `run`, into that folder, with pictures; with `baseline`, against local-only training.
 
-        A Run goes on from its last checkpoint; what was asked for must be the same. `log` names the trackers of
-        `runs.loggers` that get every round; they need `run`.
+        `learned` is what the model's prior begins with, in a fit without a folder. A Run goes on from its last checkpoint;
+        what was asked for must be the same. `log` names the trackers of `runs.loggers` that get every round; they need
+        `run`.
         """
         choices = choices or {}
         name = Path(model).stem
@@ -120,7 +133,11 @@ class Workbench:
             request["network_sha256"] = file_sha256(network)
         if log and run is None:
             raise InputError("log was given without a run's folder; pass run= as well")
-        em = self.em(model, **choices)
+        if learned is not None and run is not None:
+            raise InputError(
+                "both learned= and run= were given, expected one of them; workbench.transfer keeps such fits"
+            )
+        em = self.em(model, learned, **choices)
         resume = isinstance(run, Run)
         place = run.path if isinstance(run, Run) else Path(run or "")
         callbacks = loggers_of(log, place, request)

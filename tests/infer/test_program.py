@@ -86,6 +86,21 @@ def test_any_optimiser_raises_the_bound() -> None:
         assert found.elbo > found.bounds[0]
 
 
+@pytest.mark.parametrize("solved", [True, False], ids=["closed form", "by gradient"])
+def test_what_is_frozen_stays_and_q_is_its_optimum(solved: bool) -> None:
+    program, given = Mixture(solved), torch.tensor([-0.5, 3.0]).double()
+    program.centres = given
+    program.freeze(["centres_unconstrained"])
+    found = NaturalGradient(sweeps=300, tol=1e-13, optimizer=RPROP, optimizer_steps=20).fit(
+        program, POINTS, generator=rng()
+    )
+    assert torch.equal(program.centres, given)
+    r = torch.full((50, 2), 0.5).double()
+    for _ in range(500):
+        r = ((1 + r.sum(0)).digamma() - (POINTS[:, None] - given).square() / 2).softmax(1)
+    close(found.moments["c"], r, 1e-9)
+
+
 def test_it_starts_where_it_says_else_at_random() -> None:
     class Anywhere(Mixture):
         def starts(self, *args: Any, **kwargs: Any) -> list[dict[str, Tensor]]:

@@ -24,7 +24,7 @@ from tests.helpers.small import brief
 
 MODELS: list[Choice] = [("local", {}), ("ring", {})]
 TABLES = {f"comparison.{ending}" for ending in ("json", "md", "csv", "tex", "png")}
-FILES = {"run.json", "cells.json", "graphs", "clients.csv"} | TABLES
+FILES = {"run.json", "cells.json", "graphs", "clients.csv", "rounds.csv"} | TABLES
 
 
 def compared(out: Path | None = None, models: list[Choice] = MODELS, **options: Any) -> list[list[Outcome]]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from scool_ppl.workbench.compare import Outcome
 from scool_ppl.workbench.tables import (
     COLUMNS,
     comparison,
@@ -15,7 +16,10 @@ from scool_ppl.workbench.tables import (
     fit_table,
     markdown,
     markdown_table,
+    mean_history,
     number,
+    round_lines,
+    rounds_table,
 )
 from tests.helpers.results import result, summary
 
@@ -142,3 +146,24 @@ def test_any_texts_are_a_markdown_table() -> None:
         "| 1 | 2 |",
         "| 3 | 4 |",
     ]
+
+
+def recorded(name: str, seed: int, *accuracies: float | None) -> Outcome:
+    """An outcome of which name, seed and history are read."""
+    spread = [{"mean": value, "std": 0.1, "worst10": value} for value in accuracies]
+    history = [{"round": n, "accuracy": one, "accuracy_trained": one} for n, one in enumerate(spread, 1)]
+    return Outcome(name, {"seed": seed}, history, None, [])  # type: ignore[arg-type]
+
+
+def test_rounds_are_means_over_seeds() -> None:
+    early, late = ([0.1 * seed] * 3 + [None, 0.2 * seed, 0.3 * seed] for seed in (1, 2))
+    results = [[recorded("mine", 1, *early)], [recorded("mine", 2, *late)]]
+    curve = [row["accuracy"]["mean"] for row in mean_history([seed[0].history for seed in results])]
+    assert curve == pytest.approx([0.15, 0.15, 0.15, None, 0.3, 0.45])
+    assert mean_history([results[0][0].history]) is results[0][0].history
+    lines = round_lines(results)
+    assert [(line["seed"], line["round"]) for line in lines] == [(seed, n) for seed in (1, 2) for n in range(1, 7)]
+    assert lines[-1]["accuracy"] == pytest.approx(0.6)
+    shown = [line.split() for line in text_of(rounds_table(results)).splitlines() if line.strip()[:1].isdigit()]
+    assert [line[0] for line in shown] == ["1", "2", "5", "6"], "those that people ask for, and the last"
+    assert shown[-1][1:] == ["0.450", f"±{statistics.stdev([0.3, 0.6]):.3f}"]

@@ -108,9 +108,10 @@ def optimizer_settings() -> Iterator[None]:
 
 
 def set_closed_form(program: Program, moments: Values, *args: Any) -> list[str]:
-    """Assign what `closed_form` returns; the names of what it returned."""
+    """Assign what `closed_form` returns, but for what is frozen; the names of what was assigned."""
     with torch.no_grad(), promoted():
-        solved = program.closed_form(moments, *args)
+        every = program.closed_form(moments, *args)
+        solved = {name: value for name, value in every.items() if name not in program.frozen}
         for name, value in solved.items():
             setattr(program, name, value.contiguous())  # gradients are, and torch warns where parameters are not
     return list(solved)
