@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from scool_ppl.base.arguments import check_kind
 from scool_ppl.data.federation import Federation
@@ -17,8 +18,11 @@ from scool_ppl.errors import InputError
 from scool_ppl.infer.priors.dirac import Dirac
 from scool_ppl.look.likelihoods import Ignored
 from scool_ppl.mix.base import Alone
-from scool_ppl.train.contract import PRIVACY, AnyClients
-from scool_ppl.train.questions import Params, Predictor
+from scool_ppl.train.contract import AnyClients
+from scool_ppl.train.privacy.account import SPENT
+from scool_ppl.train.privacy.evidence import check_question
+from scool_ppl.train.questions import Params, PredictionLoss, Predictor
+from scool_ppl.train.round_start import Remembered
 
 Build = Callable[[Federation], CooperationModel]
 
@@ -61,12 +65,9 @@ class Tracks(EM):
         self, model: Portfolio, clients: AnyClients, schedule: Schedule | None = None, *, seed: int = 0
     ) -> None:
         portfolio = _check(model)
-        if PRIVACY in clients.facts():
-            raise InputError(
-                f"the clients train privately, expected one model: tracks {', '.join(portfolio.tracks)} all learn "
-                "from the same images, and epsilon is of one training; choose a model without tracks"
-            )
         super().__init__(portfolio.tracks[portfolio.shown], clients, schedule, seed=seed)
+        if clients.account is not None:
+            check_question(PredictionLoss(Predictor({})), clients.account.privacy)
         self.portfolio = portfolio
         others = [LOCAL, *(name for name in portfolio.tracks if name not in (LOCAL, portfolio.shown))]
         self.beside = {name: EM(portfolio.tracks[name], clients, schedule, seed=seed) for name in others}
@@ -92,16 +93,21 @@ class Tracks(EM):
         *,
         unmixed: Params | None = None,
     ) -> tuple[EMState, EMInfo]:
-        """One round of every track; after the first, the others look at the networks that were trained alone, too."""
+        """One round of every track; after the first, the others look at the networks that were trained alone, too.
+
+        What private clients have spent goes from track to track: the state of the shown one has the sum of all.
+        """
         self.check(state)
         beside: dict[str, EMState] = {}
         infos: list[EMInfo] = []
+        last = state
         for name, em in self.beside.items():
-            beside[name], info = em.step(state.beside[name], absent, unmixed=unmixed)
+            beside[name], info = em.step(_counting_on(state.beside[name], last), absent, unmixed=unmixed)
+            last = beside[name]
             infos.append(info)
             if state.round > 0:
                 unmixed = beside[LOCAL].params
-        own, info = super().step(state, absent, unmixed=unmixed)
+        own, info = super().step(_counting_on(state, last), absent, unmixed=unmixed)
         return own._replace(beside=beside), _together(info, infos)
 
     def candidates(self, state: EMState) -> dict[str, Predictor]:
@@ -175,8 +181,12 @@ class Tracks(EM):
 
             return one
 
-        beside = {name: move(em, state.beside[name], track(name))[1] for name, em in self.beside.items()}
+        beside = {
+            name: move(em, _counting_on(state.beside[name], state), track(name))[1] for name, em in self.beside.items()
+        }
         moved, own = move(self, state, track(self.portfolio.shown))
+        new = torch.tensor([name not in self.clients.names for name in moved.clients.names])
+        own = _together_spent(own, list(beside.values()), new)
         return Tracks(made[0], moved.clients, self.schedule, seed=self.seed), own._replace(beside=beside)
 
 
@@ -215,3 +225,19 @@ def _together(own: EMInfo, others: Sequence[EMInfo]) -> EMInfo:
         seconds=seconds,
         quarantined={**{name: why for info in others for name, why in info.quarantined.items()}, **own.quarantined},
     )
+
+
+def _counting_on(state: EMState, last: EMState) -> EMState:
+    """The state of a track in which private clients count on from what they have spent in another one."""
+    return state._replace(memory={**state.memory, SPENT: last.memory[SPENT]}) if SPENT in last.memory else state
+
+
+def _together_spent(own: EMState, beside: Sequence[EMState], new: Tensor) -> EMState:
+    """The shown track's state with what private newcomers (K,) bool have spent to begin in all tracks; the others have only
+    moved.
+    """
+    if SPENT not in own.memory:
+        return own
+    each = [state.memory[SPENT].value.nan_to_num(0) for state in (own, *beside)]
+    total = torch.where(new[:, None], torch.stack(each).sum(0), each[0])
+    return own._replace(memory={**own.memory, SPENT: Remembered(total, (0,))})

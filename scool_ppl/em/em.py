@@ -43,12 +43,15 @@ from scool_ppl.infer.marginal import Marginal
 from scool_ppl.infer.moments import AnyProgram
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.look.evidence import BlankEvidence, RoundEvidence, check_needs
+from scool_ppl.look.leaks import check_leaks
 from scool_ppl.look.likelihoods import Likelihood
 from scool_ppl.look.peers import PeerPolicy
 from scool_ppl.mix.base import Mixing
 from scool_ppl.train.contract import CONTRACT, AnyClients, Evaluation, Trained, lacking
+from scool_ppl.train.privacy.account import SPENT
+from scool_ppl.train.privacy.counted import Counted, counted
 from scool_ppl.train.questions import Ensemble, Mixture, Params, Predictor
-from scool_ppl.train.round_start import Memory, RoundStart
+from scool_ppl.train.round_start import Memory, Remembered, RoundStart
 
 if TYPE_CHECKING:
     from scool_ppl.runs.folder import Run
@@ -127,6 +130,8 @@ class EM:
         assert isinstance(model, CooperationModel)
         _check_clients(clients)
         _check_parts(model)
+        if clients.account is not None:
+            check_leaks(model.needs, clients.account.privacy)
         check_kind("schedule", schedule or Schedule(), Schedule, "e.g. Schedule(local_epochs=5)")
         key(seed, "EM")  # refuses what is no seed
         if model.prior.num_clients != clients.num_clients:
@@ -176,10 +181,11 @@ class EM:
         """
         self.check(state)
         clock, away = _Clock(), absence_reasons(absent, self.clients.names)
+        clients = self.counted(state)
         while True:
             try:
                 with user_code():
-                    return self._round(state, away, clock, unmixed)
+                    return self._round(state, self.round_start(state, away, clients), away, clock, unmixed)
             except ClientError as fault:
                 away = add_failed(away, fault, self.clients.names, state.round)
             except InputError as error:
@@ -187,9 +193,8 @@ class EM:
                 raise found from found.__cause__
 
     def _round(
-        self, state: EMState, away: dict[str, str], clock: _Clock, unmixed: Params | None
+        self, state: EMState, start: RoundStart, away: dict[str, str], clock: _Clock, unmixed: Params | None
     ) -> tuple[EMState, EMInfo]:
-        start = self.round_start(state, away)
         with clock("train"):
             trained, mixing_memory = self.train(state, start)
         with clock("look"):
@@ -198,7 +203,10 @@ class EM:
             posterior, prior = self.infer(state, evidence, joint)
         with clock("mix"):
             params = self.mix(state, trained.params, posterior, evidence.peers)
-        memory = {**start.memory, **mixing_memory, **look_memory}
+        memory, epsilon = {**start.memory, **mixing_memory, **look_memory}, None
+        if isinstance(start.clients, Counted):
+            memory[SPENT] = Remembered(start.clients.spent, (0,))
+            epsilon = dict(zip(self.clients.names, start.clients.epsilon.tolist(), strict=True))
         check_memory(memory, self.clients.num_clients)
         if start.absent:
             posterior, prior = restore_absent(self.model.prior, state, start, evidence, posterior, prior)
@@ -206,10 +214,7 @@ class EM:
             memory[RESTING] = rested_edges(start, evidence)
         received, sent = self._traffic(posterior.moments["Y"], evidence)
         loss = float(trained.loss.nanmean())
-        spent = (
-            None if trained.epsilon is None else dict(zip(self.clients.names, trained.epsilon.tolist(), strict=True))
-        )
-        info = EMInfo(posterior.elbo, loss, trained.params, received, sent, dict(clock.seconds), away, spent)
+        info = EMInfo(posterior.elbo, loss, trained.params, received, sent, dict(clock.seconds), away, epsilon)
         state = EMState(
             params=params,
             initial=state.initial,
@@ -224,14 +229,20 @@ class EM:
         )
         return state, info
 
-    def round_start(self, state: EMState, absent: Collection[str] = ()) -> RoundStart:
-        """Where the next round begins, for all clients but the absent."""
+    def counted(self, state: EMState) -> AnyClients:
+        """The clients; if they are private, they count on from what they have spent."""
+        return counted(self.clients, state.memory[SPENT].value if SPENT in state.memory else None)
+
+    def round_start(
+        self, state: EMState, absent: Collection[str] = (), clients: AnyClients | None = None
+    ) -> RoundStart:
+        """Where the next round begins, for all clients but the absent; `clients` who have begun to count, see `counted`."""
         memory, peers, weights = dict(state.memory), state.peers, state.moments.get("Y")
         rest = memory.pop(RESTING, None)
         if peers is not None and weights is not None:
             peers, weights = restore_edges(peers, weights, rest, self._rows)
         return RoundStart(
-            clients=self.clients,
+            clients=self.counted(state) if clients is None else clients,
             params=state.params,
             initial=state.initial,
             peers=peers,

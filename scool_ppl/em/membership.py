@@ -17,7 +17,10 @@ from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.evidence import BlankEvidence
 from scool_ppl.look.peers import JOINED
+from scool_ppl.train.contract import AnyClients
 from scool_ppl.train.executors.executor import STARTED, who_started, with_started
+from scool_ppl.train.privacy.account import SPENT
+from scool_ppl.train.privacy.counted import Counted
 from scool_ppl.train.questions import PairLoss
 from scool_ppl.train.round_start import Memory, Remembered
 
@@ -207,12 +210,14 @@ def _started_newcomers(em: EM, moved: EM, state: EMState, start: str) -> EMState
     if start == "warm-up":
         begin = moved.round_start(state, absent=em.clients.names)._replace(epochs=moved.schedule.epochs(0), round=-1)
         trained = begin.train(state.params, state.optimizer)
-        return state._replace(params=trained.params, optimizer=trained.optimizer_state)
+        return _spent(state, begin.clients)._replace(params=trained.params, optimizer=trained.optimizer_state)
     if start == "best":
         mask = torch.zeros(moved.clients.num_clients, len(stay), dtype=torch.bool).index_fill(0, new, True)
         others = Peers(mask, stay.expand(len(mask), -1))
         asked = {"loss": PairLoss(state.params, others, "sender")}
-        loss = moved.clients.answer(asked, seed=state.seed, round=state.round)["loss"].nan_to_num(torch.inf)
+        clients = moved.counted(state)
+        loss = clients.answer(asked, seed=state.seed, round=state.round)["loss"].nan_to_num(torch.inf)
+        state = _spent(state, clients)
         donors = stay[loss[new].argmin(1)][:, None]
     else:
         chosen = stay if start == "mean" else torch.tensor([moved.clients.names.index(start)])
@@ -221,3 +226,10 @@ def _started_newcomers(em: EM, moved: EM, state: EMState, start: str) -> EMState
         name: value.index_copy(0, new.to(value.device), value[donors].mean(1)) for name, value in state.params.items()
     }
     return state._replace(params=params)
+
+
+def _spent(state: EMState, clients: AnyClients) -> EMState:
+    """The state with what private clients have spent in between."""
+    if not isinstance(clients, Counted):
+        return state
+    return state._replace(memory={**state.memory, SPENT: Remembered(clients.spent, (0,))})

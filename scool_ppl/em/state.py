@@ -68,7 +68,7 @@ class EMInfo(NamedTuple):
     quarantined: Mapping[str, str] = MappingProxyType({})
     """Clients left out of the round, and why."""
     epsilon: Mapping[str, float] | None = None
-    """Of private training, what it has cost each client so far, see `train.Privacy`; of nothing else."""
+    """Of private clients, what each has spent so far, see `train.Account`."""
 
     def __repr__(self) -> str:
         out = f", without {', '.join(self.quarantined)}" if self.quarantined else ""

@@ -18,6 +18,7 @@ ALIKE = {
     "dtype": "give all of them the same dtype",
     "batch_size": "give all of them the same batch_size",
     "probe_size": "give all of them the same probe_size",
+    "privacy": "give all of them the same privacy",
     "facts": "give all of them the same network, optimizer and batches",
 }
 """What must be the same of all clients, and what to do where it is not."""

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from scool_ppl.data.roster import Roster
 from scool_ppl.far.exchange import Exchange, Part, Told, got
+from scool_ppl.far.host import RELEASE
 from scool_ppl.far.wire import Job, Networks, Option, flat
 from scool_ppl.train.faults import check_held_out, check_probed
+from scool_ppl.train.privacy.evidence import differentiable
 from scool_ppl.train.questions import (
     Alignment,
     Ensemble,
@@ -47,7 +49,7 @@ class Asking:
         for name, question in questions.items():
             if isinstance(question, PairLoss):
                 parts.append(self._pairs(found, name, question))
-            elif isinstance(question, OwnLoss) and not _differentiable(question):
+            elif isinstance(question, OwnLoss) and not differentiable(question):
                 parts.append(self._own(found, name, question))
             elif isinstance(question, PredictionLoss):
                 open_ended.append(self._predictions(found, name, question))
@@ -60,7 +62,7 @@ class Asking:
         self.silent = self.exchange.attempt(open_ended)
         self.exchange([self._images(found, *each) for each in later])
         for name, question in questions.items():
-            if isinstance(question, OwnLoss) and _differentiable(question):
+            if isinstance(question, OwnLoss) and differentiable(question):
                 found[name] = _Asked.apply(flat(question.networks), self, question)
             elif isinstance(question, Alignment):
                 found[name] = self._alignment(question)
@@ -93,9 +95,8 @@ class Asking:
         found[name] = table
 
         def build(owner: int) -> Job:
-            return Job(
-                "losses", self._options(question.split), {}, Networks(stack, tuple(model[entries[owner]].tolist()))
-            )
+            networks = Networks(stack, tuple(model[entries[owner]].tolist()))
+            return Job("losses", self._options(question.split), _release(question, owner), networks)
 
         def take(owner: int, told: Told) -> None:
             mine = entries[owner]
@@ -111,7 +112,11 @@ class Asking:
             losses[i] = got(told, "loss", (1,))[0].to(losses)
 
         who = torch.ones(count, dtype=torch.bool) if question.present is None else question.present
-        return Part(who, lambda i: Job("losses", self._options(question.split), {}, Networks(stack, (i,))), take)
+
+        def build(i: int) -> Job:
+            return Job("losses", self._options(question.split), _release(question, i), Networks(stack, (i,)))
+
+        return Part(who, build, take)
 
     def own_gradients(self, stack: Tensor, question: OwnLoss) -> tuple[Tensor, Tensor]:
         """Loss (K,) of each client's network of a stack (K, P), and its gradient (K, P)."""
@@ -263,8 +268,9 @@ def _dtype(question: ImageLoss) -> torch.dtype:
     return next(iter(question.networks.values())).dtype
 
 
-def _differentiable(question: OwnLoss) -> bool:
-    return torch.is_grad_enabled() and any(value.requires_grad for value in question.networks.values())
+def _release(question: PairLoss | OwnLoss, i: int) -> dict[str, Tensor]:
+    """Which release of a private client's losses this is; nothing of others'."""
+    return {} if question.release is None else {RELEASE: question.release[i]}
 
 
 def _of(present: Tensor | None, values: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import torch
 from torch import Tensor
@@ -19,10 +19,22 @@ from scool_ppl.train.batches import Batches, Probe, labelled, padded
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Plan, Pull
 from scool_ppl.train.executors.executor import STARTED, with_started
+from scool_ppl.train.privacy.account import STEPS
+from scool_ppl.train.privacy.evidence import noise_of, refuse
+from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.train.questions import Ensemble, Mixture, Params, PredictionLoss, Predictor
 
 Work = dict[str, Job]
 Found = dict[str, dict[str, Tensor]]
+EXACT = {
+    "gradients": "gradients of losses",
+    "temperatures": "temperatures of networks",
+    "images": "losses image by image",
+    "predictions": "losses image by image, by which clients choose together what they deploy",
+}
+"""Verbs whose answers cannot be noised: a host whose clients noise their evidence does none of them, whoever asks."""
+RELEASE = "release"
+"""How many releases of losses a private client has made before."""
 STATE = "state/"
 """What the names of an optimiser's tensors begin with."""
 
@@ -31,10 +43,6 @@ class Host:
     """Clients of one place, of one network, with their own optimiser and batches."""
 
     def __init__(self, clients: Clients) -> None:
-        if clients.privacy is not None:
-            raise InputError(
-                "the clients of a host train privately, whose steps are counted in one process only; leave privacy out"
-            )
         self.clients, self._moved = clients, dict[str, Clients]()
         self.place = {name: i for i, name in enumerate(clients.names)}
         self.shapes = {name: value.shape for name, value in clients.parameters().items()}
@@ -56,6 +64,7 @@ class Host:
         """What each client says of itself; the executor is settled by then."""
         clients, federation = self.clients, self.clients.federation
         forward, roster, leaves = clients.forward(), clients.roster, clients.parameters()
+        privacy = None if clients.privacy is None else asdict(clients.privacy)
         facts = {
             name: told for name, told in clients.facts().items() if name not in ("number of clients", "client", "data")
         }
@@ -81,6 +90,7 @@ class Host:
                 executor=clients.executor_name if forward else "",
                 fingerprint=self._fingerprint(i),
                 facts=facts,
+                privacy=privacy,
             )
             for name, i in self.place.items()
         }
@@ -122,9 +132,20 @@ class Host:
             job = next(iter(work.values()))
             if job.verb not in self.verbs:
                 raise unknown("verb", job.verb, self.verbs)
+            self._check_private(job)
             for name, told in self.verbs[job.verb](self._clients(job), work).items():
                 found[name][names[name]] = {key: value.detach().cpu() for key, value in told.items()}
         return {name: tuple(told[number] for number in range(len(told))) for name, told in found.items()}
+
+    def _check_private(self, job: Job) -> None:
+        """Raises InputError where private clients would hand out what is not accounted for."""
+        privacy = self.clients.privacy
+        if privacy is None:
+            return
+        if privacy.evidence_noise is not None and job.verb in EXACT:
+            refuse(EXACT[job.verb])
+        if "batch" in job.tensors or "at" in job.options:
+            raise InputError("a private client was asked for a single step, expected rounds of training; ask for these")
 
     def _clients(self, job: Job) -> Clients:
         """With the executor and the task that the driver says are everybody's."""
@@ -150,6 +171,8 @@ class Host:
             absent=tuple(i for i in self.place.values() if i not in there), pull=self._pull(work)
         )
         params, state = shaped(self._stack(work, "theta"), self.shapes), self._state(work)
+        if clients.privacy is not None:
+            state |= {STEPS: self._stack(work, STEPS)}
         at = next(iter(work.values())).options.get("at")
         if at is None:
             trained = clients.train(params, state, plan)
@@ -159,12 +182,14 @@ class Host:
             trained = clients.follow(params, state, part._replace(weight=weight), plan)
         after, buffers = flat(trained.params), dict(trained.optimizer_state)
         started = buffers.pop(STARTED, torch.ones(len(after), dtype=torch.bool))
+        made = buffers.pop(STEPS, None)
         return {
             name: {
                 "theta": after[i],
                 "loss": trained.loss[i],
                 "moved": trained.moved[i],
                 **{STATE + key: value[i] for key, value in (buffers if started[i] else {}).items()},
+                **({} if made is None else {STEPS: made[i]}),
             }
             for name, i in self.place.items()
             if name in work
@@ -262,7 +287,18 @@ class Host:
             losses[asked] = forward.all_losses(params, chosen).T.cpu()
         else:
             losses = forward.pair_losses(params, peers.senders, probe, "sender").cpu()
+        if clients.privacy is not None and clients.privacy.evidence_noise:
+            losses = losses + self._noise(clients.privacy, work, peers, probe).to(losses)
         return {name: {"loss": losses[i][peers.mask[i]]} for name, i in self.place.items() if name in work}
+
+    def _noise(self, privacy: Privacy, work: Work, peers: Peers, probe: Probe) -> Tensor:
+        """The noise of each client's losses, where it looks at a network (K, M)."""
+        noise = torch.zeros(peers.mask.shape, dtype=torch.float64)
+        for name, job in work.items():
+            i, (seed, round) = self.place[name], (int(job.options[what] or 0) for what in ("seed", "round"))
+            count, size, number = int(peers.mask[i].sum()), int(probe.mask[i].sum()), int(job.tensors[RELEASE])
+            noise[i, peers.mask[i]] = noise_of(privacy, count, size, seed, round, name, number)
+        return noise
 
     def _gradients(self, clients: Clients, work: Work) -> Found:
         """Networks -> the mean loss of each on the client's probe, or on its batches `batch` (N,) of a round, and the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ from scool_ppl.far.wire import Fabric, Job, shaped
 from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.named import written
 from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
+from scool_ppl.train.privacy.account import Account
+from scool_ppl.train.privacy.evidence import check_question
+from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.train.questions import Ensemble, Mixture, Params, Predictor, Question
 
 
@@ -90,6 +93,15 @@ class RemoteClients:
         return self._federation
 
     @property
+    def account(self) -> Account | None:
+        """Of private clients, what they promise: they count their steps, the driver what it asks."""
+        told = next(iter(self.described.values()))
+        if told.privacy is None:
+            return None
+        fields: dict[str, Any] = dict(told.privacy)
+        return Account.of(Privacy(**fields), self._roster.sizes("train"), self.batch_size)
+
+    @property
     def executor_name(self) -> str:
         """How all hosts run their clients; "auto" where they differ."""
         return self._executor
@@ -131,6 +143,11 @@ class RemoteClients:
         if isinstance(pull, Coupling) and (not self.fabric.near or plan.shares is not None):
             pull = pull.held(params)
         together = isinstance(pull, Coupling) or plan.shares is not None
+        if together and self.account is not None:
+            raise InputError(
+                "private clients elsewhere were to take every step together, expected rounds that each makes on its "
+                "own; choose another model, or clients in one process"
+            )
         if together and self._draws_noise:
             raise InputError(
                 "networks with dropout were to take every step together with those of clients elsewhere, expected networks "
@@ -151,6 +168,9 @@ class RemoteClients:
 
     def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
         """The answers to all questions of a round, on probes that their owners draw as in one process."""
+        privacy = None if self.account is None else self.account.privacy
+        for question in questions.values():
+            check_question(question, privacy)
         entropy = torch.tensor([told.entropy for told in self.described.values()], dtype=self.dtype)
         asking = Asking(self.exchange, self._roster, entropy, self.probe_size, seed, round)
         found = asking.answers(questions)

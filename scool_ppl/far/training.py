@@ -17,6 +17,7 @@ from scool_ppl.far.wire import Job, Networks, Option, Shapes, flat, shaped
 from scool_ppl.train.batches import Batches, batch_sizes, last_epoch, shared
 from scool_ppl.train.contract import Coupling, Plan, Pull, Trained
 from scool_ppl.train.executors.executor import STARTED, who_started, with_started
+from scool_ppl.train.privacy.account import STEPS
 from scool_ppl.train.questions import Params
 
 
@@ -35,6 +36,9 @@ class Training:
     ) -> None:
         self.exchange, self.roster, self.shapes, self.plan = exchange, roster, shapes, plan
         self.theta, count = flat(params).clone(), roster.num_clients
+        self.made = state[STEPS].clone() if STEPS in state else None
+        """(K,): of private clients, the steps that each has made; its host counts them."""
+        state = {key: value for key, value in state.items() if key != STEPS}
         self.started = who_started(state, count).clone()
         self.buffers = {key: value.clone() for key, value in state.items() if key != STARTED}
         self.loss = torch.full((count,), torch.nan, dtype=self.theta.dtype)
@@ -123,6 +127,8 @@ class Training:
 
         def build(i: int) -> Job:
             tensors = {"theta": theta[i], **self._state(i)}
+            if self.made is not None:
+                tensors[STEPS] = self.made[i]
             if pull is not None and centre is not None:
                 tensors |= {"centre": centre[i], "strength": pull.strength[i].to(theta)}
             return Job("train", options, tensors)
@@ -146,6 +152,8 @@ class Training:
     def _moved(self, after: Tensor, i: int, told: Told) -> None:
         """Where a client has come to."""
         after[i] = got(told, "theta", after[i].shape)
+        if self.made is not None:
+            self.made[i] = got(told, STEPS, ())
         if "loss" in told:
             self.loss[i] = got(told, "loss", ())
         for key, value in told.items():
@@ -158,4 +166,6 @@ class Training:
 
     def _outcome(self, loss: Tensor) -> Trained:
         state = with_started(self.buffers, self.started) if self.buffers else {}
+        if self.made is not None:
+            state = {**state, STEPS: self.made}
         return Trained(shaped(self.theta, self.shapes), state, loss, self.moves.any(1))

@@ -65,7 +65,8 @@ class Description(NamedTuple):
 
     rows: of training, validation and test. counts: how often it has each class in each of them. task: as text, None for a
     class of the user's own. statistics: see `Task.statistics`. entropy: the loss of knowing only how its own training
-    targets are distributed. network: names, shapes and dtype of the parameters. facts: see `AnyClients.facts`.
+    targets are distributed. network: names, shapes and dtype of the parameters. facts: see `AnyClients.facts`. privacy:
+    the fields of its `train.Privacy`, None if it has none.
     """
 
     rows: tuple[int, ...]
@@ -85,6 +86,7 @@ class Description(NamedTuple):
     executor: str
     fingerprint: str
     facts: dict[str, list[str]]
+    privacy: dict[str, float | None] | None = None
 
 
 class Fabric(Protocol):

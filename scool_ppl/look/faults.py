@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -13,20 +12,6 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.faults import blame
 
 NETWORK, DATA = "its network's loss is not finite", "every loss on its data is not finite"
-
-PUBLIC = ("updates", "round_updates")
-"""What is a function of networks alone, as distances are: what they reveal, the networks have revealed."""
-
-
-def warn_of_leaks(needs: Collection[object]) -> None:
-    """Say that evidence of private training is not private, where clients compute any of it on their images."""
-    leaks = sorted(need for need in needs if isinstance(need, str) and need not in PUBLIC)
-    if leaks:
-        warnings.warn(
-            f"training is private, evidence is not: {', '.join(leaks)} are of the clients' own images, "
-            "as they are; epsilon is of the training steps alone",
-            stacklevel=3,
-        )
 
 
 def check_table(

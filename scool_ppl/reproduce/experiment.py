@@ -67,7 +67,10 @@ class Column(NamedTuple):
     seeds: int | None = None
 
 
-LATE = ("deploy", "optimizer", "class_weights", "precision", "dp_noise", "dp_clip", "dp_delta")
+LATE = (
+    *("deploy", "optimizer", "class_weights", "precision"),
+    *("dp_noise", "dp_clip", "dp_delta", "dp_evidence_noise", "dp_evidence_clip"),
+)
 """Settings of which older cells say nothing."""
 
 

@@ -14,12 +14,12 @@ from scool_ppl.deploy.blueprint import Blueprint
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMInfo, EMState, Fit
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.look.faults import warn_of_leaks
+from scool_ppl.look.leaks import warn_of_leaks
 from scool_ppl.runs.folder import Run
 from scool_ppl.runs.journal import newest, recording
 from scool_ppl.runs.loggers.base import watched
 from scool_ppl.runs.rows import history_row
-from scool_ppl.train.contract import PRIVACY, Evaluation
+from scool_ppl.train.contract import Evaluation
 from scool_ppl.train.faults import warn_of_explosion
 
 
@@ -41,8 +41,9 @@ def fit(
     check_whole("evaluate_every", evaluate_every)
     for callback in callbacks:
         check_kind("callback", callback, Callable, "write a function of state, info and row")  # type: ignore[arg-type]
-    if PRIVACY in em.clients.facts():
-        warn_of_leaks(em.model.needs)
+    if em.clients.account is not None:
+        needs = {need for each in (em, *em.beside.values()) for need in each.model.needs}
+        warn_of_leaks(needs, em.clients.account.privacy, chosen=bool(em.beside))
     with recording(em, run, state, resume=resume, rounds=rounds, every=checkpoint_every, keep=keep) as journal:
         state = journal.state
         warned = False

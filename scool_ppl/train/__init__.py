@@ -3,9 +3,9 @@
 from scool_ppl.train.batches import Batches, Probe
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Coupling, Evaluation, Facts, Plan, Pull, Shares, Trained, Wrapper
-from scool_ppl.train.executors.private import Privacy
 from scool_ppl.train.hostile import HostileClients
 from scool_ppl.train.networks import NETWORKS, NetworkSpec, network_for, network_of
+from scool_ppl.train.privacy import Account, Privacy
 from scool_ppl.train.questions import (
     Alignment,
     Ensemble,
@@ -23,6 +23,7 @@ from scool_ppl.train.round_start import Memory, Remembered, RoundStart
 
 __all__ = [
     "NETWORKS",
+    "Account",
     "Alignment",
     "AnyClients",
     "Batches",

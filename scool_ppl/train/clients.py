@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,17 +21,20 @@ from scool_ppl.data.roster import Roster
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.batches import Batches, Probe, drawn, labelled, last_epoch, padded, shared, shuffled
-from scool_ppl.train.contract import BEHAVIOUR, PRIVACY, Coupling, Evaluation, Facts, Plan, Trained
+from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
 from scool_ppl.train.examine import examine
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer, step_by
 from scool_ppl.train.executors.lockstep import in_lock_step
-from scool_ppl.train.executors.private import STEPS, Privacy, check_sample_by_sample, steps_made
+from scool_ppl.train.executors.private import check_sample_by_sample, private_batches
 from scool_ppl.train.faults import check_held_out, check_probed
 from scool_ppl.train.forward import Forward
 from scool_ppl.train.gradients import midpoint_alignment
 from scool_ppl.train.networks import network_of
 from scool_ppl.train.precision import PRECISIONS, in_bf16
+from scool_ppl.train.privacy.account import STEPS, Account, steps_made
+from scool_ppl.train.privacy.evidence import check_question, noised_own, noised_pairs
+from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.train.questions import (
     Alignment,
     Ensemble,
@@ -52,8 +56,8 @@ class Clients:
     executor: `stacked` (vmap), `loop` (one by one), or `auto`: both are timed at the first use, and the faster is kept in
     `executor_name`, and in the user's cache for other processes, see `executors.remembered`. The two agree up to
     rounding; networks with dropout draw different noise in each, so for them `auto` does not measure but takes the stack
-    wherever it runs. precision: `full`, or `bf16`, see `precision.in_bf16`. privacy: training is DP-SGD, see
-    `executors.private`, also for what that does not promise.
+    wherever it runs. precision: `full`, or `bf16`, see `precision.in_bf16`. privacy: training is DP-SGD, and
+    losses of networks are noised, see `privacy.promise`, also for what that does not promise.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class Clients:
         if privacy is not None:
             check_kind("privacy", privacy, Privacy, "e.g. Privacy(noise=1.0, clip=1.0)")
             check_sample_by_sample(self._module, self.inputs[:2])
+            _ = self.account  # refuses what nobody can count
         self._executors = Executors(self._module, self._task, optimizer, random, executor, self.inputs[:2], privacy)
 
     def _hold(self, federation: Federation) -> None:
@@ -139,6 +144,13 @@ class Clients:
         """Size of one client's parameters in bytes."""
         return sum(leaf.numel() * leaf.element_size() for leaf in self._module.parameters())
 
+    @property
+    def account(self) -> Account | None:
+        """Of private clients, what they promise."""
+        if self.privacy is None:
+            return None
+        return Account.of(self.privacy, self.federation.sizes("train"), self.batch_size)
+
     def facts(self) -> Facts:
         """What the clients are made of: names, behaviour, network, optimiser, sizes of batches, and their data."""
         return {
@@ -152,7 +164,7 @@ class Clients:
             "optimizer": [named(self.optimizer), *settings(self.optimizer)],
             "batch size": [str(self.batch_size)],
             "probe size": [str(self.probe_size)],
-            **({PRIVACY: settings(self.privacy)} if self.privacy is not None else {}),
+            **({"privacy": settings(self.privacy)} if self.privacy is not None else {}),
             "data": [f"SHA-256 {self.federation.fingerprint}"],
         }
 
@@ -200,7 +212,7 @@ class Clients:
         if self.privacy is None:
             return plain
         before = steps_made({}, self.num_clients) if before is None else before
-        return self.privacy.batches(self.federation, plain, self.batch_size, before, plan)
+        return private_batches(self.privacy, self.federation, plain, self.batch_size, before, plan)
 
     def follow(self, params: Params, optimizer_state: Params | None, batches: Batches, plan: Plan) -> Trained:
         """Training by these batches in place of the plan's own; the loss is the mean over a client's last epoch."""
@@ -219,9 +231,7 @@ class Clients:
         trained = Trained(params, state, self._last_epoch(losses, batches).cpu(), active.any(1))
         if self.privacy is None:
             return trained
-        made = made + active.sum(1)
-        epsilon = self.privacy.epsilon(made, self.federation.sizes("train"), self.batch_size)
-        return trained._replace(optimizer_state={**state, STEPS: made}, epsilon=epsilon)
+        return trained._replace(optimizer_state={**state, STEPS: made + active.sum(1)})
 
     def _placed(self, batches: Batches) -> Batches:
         placed = batches.each(lambda field: field.to(self.device))
@@ -287,7 +297,8 @@ class Clients:
         if networks:
             first = {name: value[: self.num_clients] for name, value in networks[0].items()}
             self._executors.choose(None, partial(self._trial, first))
-        return Forward(self._executors.running, self._executors.loop, self._task, self.inputs, self._width)
+        clip = math.inf if self.privacy is None else self.privacy.evidence_clip or math.inf
+        return Forward(self._executors.running, self._executors.loop, self._task, self.inputs, self._width, clip)
 
     @torch.no_grad()
     def evaluate(self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
@@ -333,12 +344,14 @@ class Clients:
 
     def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
         """The answers to all questions of a round, on the round's probes, which are drawn once."""
+        for question in questions.values():
+            check_question(question, self.privacy)
         others = (question for question in questions.values() if isinstance(question, PairLoss | OwnLoss | Alignment))
         probes = {split: self.probe(seed, round, split) for split in sorted({question.split for question in others})}
         if "validation" in probes:
             check_held_out(probes["validation"].mask.any(1), self.names)
             self._say_if_cut("validation")
-        return {name: self._answer(question, probes, seed).cpu() for name, question in questions.items()}
+        return {name: self._answer(question, probes, seed, round).cpu() for name, question in questions.items()}
 
     def _say_if_cut(self, split: str) -> None:
         """Warns where a probe is not all of a split: methods that learn from held-out images are printed with all."""
@@ -350,15 +363,20 @@ class Clients:
                 stacklevel=3,
             )
 
-    def _answer(self, question: Question, probes: Mapping[str, Probe], seed: int) -> Tensor:
+    def _answer(self, question: Question, probes: Mapping[str, Probe], seed: int, round: int) -> Tensor:
         if isinstance(question, ImageLoss):
             return self._image_loss(question, seed)
         if isinstance(question, PredictionLoss):
             return self._prediction_loss(question)
         if isinstance(question, PairLoss):
-            return self.pair_loss(question.networks, question.peers, probes[question.split], question.whose)
+            probe = probes[question.split]
+            pairs = self.pair_loss(question.networks, question.peers, probe, question.whose)
+            return noised_pairs(pairs, question, probe.mask.sum(1), self.privacy, seed, round, self.names)
         if isinstance(question, OwnLoss):
-            return _of(question.present, self.own_loss(question.networks, probes[question.split]))
+            probe = probes[question.split]
+            own = self.own_loss(question.networks, probe)
+            own = noised_own(own, question, probe.mask.sum(1), self.privacy, seed, round, self.names)
+            return _of(question.present, own)
         if isinstance(question, Alignment):
             probe, (receivers, _, senders) = probes[question.split], question.peers.pairs()
             self._check_probe(probe, torch.cat([receivers, senders]))

@@ -15,6 +15,7 @@ from scool_ppl.base.statistics import over_clients
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.roster import Roster
 from scool_ppl.graph.candidates import Peers, not_finite
+from scool_ppl.train.privacy.account import Account
 from scool_ppl.train.questions import Ensemble, Mixture, Params, Predictor, Question
 
 Facts = dict[str, list[str]]
@@ -23,10 +24,6 @@ Facts = dict[str, list[str]]
 
 BEHAVIOUR = "behaviour of the clients"
 """The fact that says what clients do beside what they are asked: a line for each wrapper, from the inside."""
-
-
-PRIVACY = "privacy"
-"""The fact that says how training is private, where it is."""
 
 
 class Pull(NamedTuple):
@@ -92,15 +89,13 @@ class Trained(NamedTuple):
 
     params and optimizer_state: name -> (K, ...), e.g. "momentum_buffer/0.weight". While some clients have not moved yet,
     optimizer_state also has "started" (K,) bool: who has state at all. loss: (K,), of each client's last epoch, nan
-    without images. moved: (K,) bool, who took a step. epsilon: (K,), of private training what it has cost each client
-    so far, see `train.Privacy`.
+    without images. moved: (K,) bool, who took a step.
     """
 
     params: Params
     optimizer_state: Params
     loss: Tensor
     moved: Tensor
-    epsilon: Tensor | None = None
 
 
 class Evaluation(NamedTuple):
@@ -168,6 +163,10 @@ class AnyClients(Protocol, metaclass=_Contract):
     @property
     def carried(self) -> int | None:
         """Bytes that have travelled to clients who are elsewhere and back so far; None where nothing travels."""
+
+    @property
+    def account(self) -> Account | None:
+        """Of private clients, what they promise; None of others."""
 
     @property
     def executor_name(self) -> str:
@@ -248,6 +247,10 @@ class Wrapper:
     @property
     def carried(self) -> int | None:
         return self.clients.carried
+
+    @property
+    def account(self) -> Account | None:
+        return self.clients.account
 
     @property
     def executor_name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ from torch import Tensor
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Probe
 from scool_ppl.train.executors.executor import Executor, mixed
+from scool_ppl.train.privacy.evidence import bounded
 from scool_ppl.train.questions import Ensemble, Mixture, Params, PredictionLoss, Predictor
 
 _ELEMENTS_AT_ONCE = 2**25  # of the widest layer in one forward pass: some hundred MB
@@ -23,7 +25,8 @@ _MANY = 4096  # common inputs: for so many one network after the other is quicke
 class Forward:
     """An executor and the inputs that it runs on; `width`: elements of the networks' widest layer for one input.
 
-    one_by_one: the executor for networks that all see the same many inputs.
+    one_by_one: the executor for networks that all see the same many inputs. clip: of the losses of single inputs whose
+    means are evidence, see `privacy.evidence`.
     """
 
     executor: Executor
@@ -31,6 +34,11 @@ class Forward:
     task: Task
     inputs: Tensor
     width: int
+    clip: float = math.inf
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Losses input by input, as evidence counts them."""
+        return bounded(self.task.losses(outputs, targets), self.clip)
 
     @property
     def fitting(self) -> int:
@@ -109,7 +117,7 @@ class Forward:
         index, targets, mask = (field.to(self.inputs.device) for field in probe)
         total: Tensor | float = 0.0
         for columns, outputs in self.outputs(networks, index, None):
-            total = total + (self.task.losses(outputs, targets[:, columns]) * mask[:, columns]).sum(-1)
+            total = total + (self.losses(outputs, targets[:, columns]) * mask[:, columns]).sum(-1)
         return torch.as_tensor(total) / mask.sum(-1)
 
     def all_losses(self, networks: Params, probe: Probe) -> Tensor:
@@ -120,7 +128,7 @@ class Forward:
         totals = next(iter(networks.values())).new_zeros(count, len(mask))
 
         def by_owner(part: slice, outputs: Tensor, which: slice) -> Tensor:
-            losses = self.task.losses(outputs, targets[part].expand(len(outputs), *targets[part].shape))
+            losses = self.losses(outputs, targets[part].expand(len(outputs), *targets[part].shape))
             return losses.new_zeros(len(losses), len(mask)).index_add_(1, owner[part], losses)
 
         for _, each in self.on_common(networks, index, by_owner):
@@ -205,7 +213,7 @@ class Forward:
         for rows in torch.arange(count, device=senders.device).split(at_once):
             index, targets, mask = (field[senders[rows]].flatten(1, 2) for field in probe)
             models = {name: value[rows[0] : rows[-1] + 1] for name, value in networks.items()}
-            losses = [self.task.losses(each, targets[:, part]) for part, each in self.outputs(models, index, None)]
+            losses = [self.losses(each, targets[:, part]) for part, each in self.outputs(models, index, None)]
             each = torch.cat(losses, 1) if losses else torch.zeros(mask.shape, device=mask.device)
             told = each.where(mask, 0).view(len(rows), width, length)
             found.append(told.sum(2) / mask.view(len(rows), width, length).sum(2))

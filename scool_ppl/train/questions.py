@@ -40,24 +40,27 @@ class Ensemble(NamedTuple):
 class PairLoss(NamedTuple):
     """Mean losses of pairs, (K, M), 0 where masked. With j = senders[i, m] and loss[a, b] of network a on b's probe:
 
-    whose="receiver": entry [i, m] = loss[i, j]; whose="sender": entry [i, m] = loss[j, i].
+    whose="receiver": entry [i, m] = loss[i, j]; whose="sender": entry [i, m] = loss[j, i]. release: (K,) how many releases
+    of losses each client has made before, which is in the key of a private one's noise.
     """
 
     networks: Params
     peers: Peers
     whose: Whose = "receiver"
     split: str = "train"
+    release: Tensor | None = None
 
 
 class OwnLoss(NamedTuple):
     """Mean loss of each client's network on its own probe, (K,), differentiable in the networks.
 
-    present: (K,) bool, who is asked, None for all; the others' entries are 0.
+    present: (K,) bool, who is asked, None for all; the others' entries are 0. release: as of a `PairLoss`.
     """
 
     networks: Params
     split: str = "train"
     present: Tensor | None = None
+    release: Tensor | None = None
 
 
 class Alignment(NamedTuple):

@@ -232,12 +232,12 @@ def _write(results: Sequence[Sequence[Outcome]], folder: Run) -> None:
     from scool_ppl.plots.comparison import draw_comparison
     from scool_ppl.plots.style import save_figure
     from scool_ppl.workbench.latex import latex
-    from scool_ppl.workbench.tables import COLUMNS, comparison, markdown, mean_history, round_lines
+    from scool_ppl.workbench.tables import columns_of, comparison, markdown, mean_history, round_lines
 
     rows = comparison(results)
     runs = [[outcome.summary for outcome in one_seed] for one_seed in results]
     folder.write_json("comparison.json", {"table": rows, "runs": runs, "versions": versions()})
-    folder.write_text("comparison.md", markdown(rows, list(COLUMNS), len(results)))
+    folder.write_text("comparison.md", markdown(rows, columns_of(rows), len(results)))
     folder.write_text("comparison.csv", csv_text(comparison_lines(rows, len(results))))
     folder.write_text("comparison.tex", latex(results))
     clients = [

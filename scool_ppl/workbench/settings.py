@@ -26,9 +26,9 @@ from scool_ppl.infer.estep.svi import SVIStep
 from scool_ppl.tasks.weighted import BALANCED, balanced
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.executors.descent import MakeOptimizer
-from scool_ppl.train.executors.private import Privacy
 from scool_ppl.train.networks import NETWORKS, network_of
 from scool_ppl.train.precision import PRECISIONS
+from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.zoo.load import load_model
 
 DEVICES = ("cpu", "cuda")
@@ -88,6 +88,10 @@ class Settings:
     )
     dp_noise: float | None = _option(None, "private training (DP-SGD): noise of its gradients, in multiples of dp-clip")
     dp_clip: float | None = _option(None, "norm to which the gradient of every image is clipped")
+    dp_evidence_noise: float | None = _option(
+        None, "noise of the losses that private clients hand out, in multiples of what one image can do to them"
+    )
+    dp_evidence_clip: float | None = _option(None, "loss of an image, in nats, beyond which it counts no more in these")
     dp_delta: float = _option(Privacy.delta, "delta for which epsilon is said")
     device: str = _option(_CLIENTS["device"], "cpu or cuda")
     e_step: str | None = _option(None, f"{' or '.join(E_STEPS)}; default: the model's own")
@@ -114,10 +118,11 @@ class Settings:
                 "beginning"
             )
         _ = self.privacy  # refuses what cannot be
-        if self.dp_noise is None and self.dp_delta != Privacy.delta:
-            raise InputError(
-                f"dp_delta={self.dp_delta} was given for training without noise; add --dp-noise and --dp-clip"
-            )
+        for name in ("dp_delta", "dp_evidence_noise", "dp_evidence_clip"):
+            if self.dp_noise is None and getattr(self, name) != getattr(Settings, name):
+                raise InputError(
+                    f"{name}={getattr(self, name)} was given for training without noise; add --dp-noise and --dp-clip"
+                )
         if self.class_weights not in (None, BALANCED):
             raise unknown("class weights", str(self.class_weights), [BALANCED])
         if self.e_step is not None and self.e_step not in E_STEPS:
@@ -148,7 +153,13 @@ class Settings:
         """How training is private, if it is."""
         if self.dp_noise is None or self.dp_clip is None:
             return None
-        return Privacy(self.dp_noise, self.dp_clip, self.dp_delta)
+        return Privacy(
+            self.dp_noise,
+            self.dp_clip,
+            self.dp_delta,
+            evidence_noise=self.dp_evidence_noise,
+            evidence_clip=self.dp_evidence_clip,
+        )
 
     def clients(self, federation: Federation) -> Clients:
         """Clients with these networks and this optimiser, and with their classes weighed as asked."""

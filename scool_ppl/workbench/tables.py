@@ -24,6 +24,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "graph AUC": ("graph", "auc"),
     "blocks ARI": ("graph", "ari"),
     "bound": ("elbo",),
+    "epsilon": ("epsilon",),
     "MB received": ("bytes", "received"),
     "seconds": ("total_seconds",),
 }
@@ -53,10 +54,14 @@ class Recorded(Summarised, Protocol):
 
 
 def number(summary: Row, path: tuple[str, ...]) -> float | None:
-    """A number of a summary; seconds are summed over the verbs, bytes become megabytes."""
+    """A number of a summary; seconds are summed over the verbs, bytes become megabytes, epsilon is the client's who has
+    revealed most, if there is a bound for all.
+    """
     value: Any = summary
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
+    if path == ("epsilon",) and isinstance(value, dict):
+        return None if None in value.values() else float(max(value.values()))
     if isinstance(value, dict):
         return float(sum(value.values()))
     if path[0] == "bytes" and value is not None:
@@ -94,7 +99,7 @@ def fit_table(result: Result) -> Table:
     if spent := summary.get("epsilon"):
         known = [each for each in spent.values() if each is not None]
         told = f"{min(known):.3g} to {max(known):.3g}" if len(known) == len(spent) else "unbounded"
-        table.add_row("epsilon of training", f"{told}, at delta {summary['delta']:g}")
+        table.add_row(f"epsilon of {summary['epsilon_of']}", f"{told}, at delta {summary['delta']:g}")
     table.add_row("received per client and round", f"{summary['bytes']['received'] / 1e6:.3g} MB")
     seconds = summary["total_seconds"]
     table.add_row("seconds", ", ".join(f"{verb} {spent:.2f}" for verb, spent in seconds.items()))
@@ -135,9 +140,14 @@ def comparison(results: Sequence[Sequence[Summarised]]) -> list[Row]:
     return rows
 
 
+def columns_of(rows: Sequence[Row]) -> list[str]:
+    """The columns of a comparison; epsilon where that of some model is bounded."""
+    return [column for column in COLUMNS if column != "epsilon" or any(row[column] is not None for row in rows)]
+
+
 def comparison_table(rows: Sequence[Row], seeds: int) -> Group:
     """The comparison as text: accuracy, then graph and cost; mean, ± standard deviation where there are seeds."""
-    names = list(COLUMNS)
+    names = columns_of(rows)
     parts = []
     for columns in (names[:FIRST], names[FIRST:]):
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))

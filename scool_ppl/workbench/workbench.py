@@ -165,6 +165,13 @@ class Workbench:
             return beside.params, self.clients.evaluate(beside.params)
         return (self.local.state.params, self.local.evaluation) if baseline else (None, None)
 
+    def _promised(self, last: Row) -> Row:
+        """What the epsilon of private clients is of, and for which delta."""
+        privacy = self.settings.privacy
+        if privacy is None or "epsilon" not in last:
+            return {}
+        return {"delta": privacy.delta, "epsilon_of": privacy.covers}
+
     def _summary(self, fit: Fit, alone: Params | None, local: Evaluation | None) -> Row:
         """What a fit came to; `accuracy` is that of what the clients deploy."""
         last = {key: value for key, value in fit.history[-1].items() if key != "round"}
@@ -186,7 +193,7 @@ class Workbench:
             "seed": self.settings.seed,
             "rounds": self.settings.rounds,
             **last,
-            **({"delta": self.settings.dp_delta} if "epsilon" in last else {}),
+            **self._promised(last),
             "total_seconds": seconds,
             "versions": versions(),
         }

@@ -35,6 +35,8 @@ OTHERS: dict[str, Any] = {
     "precision": "bf16",
     "dp_noise": 1.5,
     "dp_clip": 0.375,
+    "dp_evidence_noise": 2.5,
+    "dp_evidence_clip": 3.5,
     "dp_delta": 1e-4,
     "device": "cpu",
     "e_step": "svi",

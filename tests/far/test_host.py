@@ -12,9 +12,10 @@ import torch
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError
 from scool_ppl.far import Description, Host, Job, Networks
+from scool_ppl.far.host import EXACT, RELEASE
 from scool_ppl.far.wire import flat
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.executors.private import Privacy
+from scool_ppl.train.privacy.promise import Privacy
 from tests.helpers.models import FEDERATION
 from tests.helpers.tasks import federation as of_task
 from tests.helpers.unequal import clients, federation
@@ -135,7 +136,30 @@ def test_a_file_of_one_silo_is_all_that_a_host_needs(tmp_path: Any) -> None:
     assert told[1].rows == tuple(FEDERATION.roster.rows[:, 1].tolist())
 
 
-def test_private_clients_have_no_host() -> None:
-    """Also not in several processes: nobody counts the steps that have been made elsewhere."""
-    with pytest.raises(InputError, match="counted in one process only; leave privacy out"):
-        Host(clients(federation(), privacy=Privacy(0.0, 1.0)))
+def test_a_private_host_hands_out_nothing_exact_whoever_asks() -> None:
+    """Where evidence is noised: neither gradients nor losses image by image; and never a step alone."""
+    here = clients(federation(), privacy=Privacy(0.0, 1.0, evidence_noise=0.0, evidence_clip=4.0))
+    host, name = Host(here), here.names[0]
+    stack = flat(here.init(0))
+    options = {"seed": 0, "round": 0, "split": "train"}
+    for verb in EXACT:
+        (fault,) = host.handle({name: (Job(verb, options, {}, Networks(stack, (0,))),)}).faults.values()
+        assert "their evidence is noised, and this cannot be" in fault
+    asked = Job("losses", options, {RELEASE: torch.zeros(())}, Networks(stack, (0,)))
+    (told,) = host.handle({name: (asked,)}).replies.values()
+    assert told[0]["loss"].shape == (1,)
+    training = Host(clients(federation(), privacy=Privacy(0.0, 1.0)))
+    for job in (
+        Job("train", {"epochs": 1, "seed": 0, "round": 0, "at": 0}, {"theta": stack[0]}),
+        Job("gradients", options, {"batch": torch.zeros(1, dtype=torch.long)}, Networks(stack, (0,))),
+    ):
+        (fault,) = training.handle({name: (job,)}).faults.values()
+        assert "asked for a single step, expected rounds of training" in fault
+    assert training.describe()[name].privacy == {
+        "noise": 0.0,
+        "clip": 1.0,
+        "delta": 1e-5,
+        "poisson": True,
+        "evidence_noise": None,
+        "evidence_clip": None,
+    }

@@ -6,6 +6,7 @@ import inspect
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -21,6 +22,7 @@ from scool_ppl.far.wire import Build
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Plan
 from scool_ppl.train.hostile import HostileClients
+from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.zoo.load import load_model, model_names
 from tests.helpers.far import Faulty, from_files, hosts, remote
 from tests.helpers.models import FEDERATION, SCHEDULE, K
@@ -220,3 +222,49 @@ def test_predictions_and_first_networks_are_those_of_one_process() -> None:
         assert torch.equal(mask, known)
         torch.testing.assert_close(found[mask], expected[known], rtol=0, atol=1e-12)
         assert there.bytes_per_model == here.bytes_per_model
+
+
+PRIVATE = Privacy(1.0, 1.0, 1e-3, evidence_noise=3.0, evidence_clip=4.0)
+
+
+@pytest.mark.parametrize("model", ["fedavg", "ditto", "scool_sbm", "fedfomo"])
+def test_private_clients_elsewhere_come_to_the_same_and_have_spent_the_same(model: str, tmp_path: Path) -> None:
+    """Hosts count their steps and add the noise of their losses, each of its own clients."""
+    pytest.importorskip("opacus", reason="opacus is not installed")
+    options = {**OPTIONS, "privacy": PRIVATE, "optimizer": partial(torch.optim.SGD, lr=0.1, momentum=0.5)}
+    here = driver(Clients(FEDERATION, **options), model)
+    there = driver(RemoteClients(from_files(FEDERATION, tmp_path, **options)), model)
+    state, other = here.init(), there.init()
+    for absent in ((), NAMES[1:2], ()):
+        (state, info), (other, told) = here.step(state, absent), there.step(other, absent)
+        assert told.epsilon == pytest.approx(info.epsilon)
+        assert torch.equal(other.memory["spent"].value, state.memory["spent"].value)
+    for name, value in state.params.items():
+        torch.testing.assert_close(other.params[name], value, rtol=0, atol=1e-12)
+    torch.testing.assert_close(other.moments["Y"], state.moments["Y"], rtol=0, atol=1e-12)
+    assert other.optimizer.keys() == state.optimizer.keys()
+
+
+def test_private_clients_of_one_host_are_those_of_many() -> None:
+    pytest.importorskip("opacus", reason="opacus is not installed")
+    whole = Clients(FEDERATION, **OPTIONS, privacy=PRIVATE)
+    found = []
+    for parts in (None, [[0, 1], [2, 3]], [range(K)]):
+        em = driver(remote(whole, parts))
+        found.append(em.step(em.init())[0])
+    for each in found[1:]:
+        torch.testing.assert_close(each.moments["Y"], found[0].moments["Y"], rtol=0, atol=1e-12)
+
+
+def test_private_clients_elsewhere_take_no_step_together_and_promise_the_same() -> None:
+    private = Clients(FEDERATION, **OPTIONS, privacy=Privacy(0.0, 1.0))
+    em = driver(remote(private), "dpsgd")
+    em.step(em.init())
+    em = driver(remote(private), "cobo")
+    state, _ = em.step(em.init())
+    with pytest.raises(InputError, match="private clients elsewhere were to take every step together"):
+        em.step(state)
+    other = Clients(FEDERATION, **OPTIONS, privacy=Privacy(0.0, 2.0))
+    fabric = LocalFabric(*hosts(private)[:2], *hosts(other)[2:])
+    with pytest.raises(InputError, match=r"privacy.*expected the same; give all of them the same privacy"):
+        RemoteClients(fabric)

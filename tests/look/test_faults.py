@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 from torch import Tensor
 
 from scool_ppl.errors import ClientError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.look.evidence import NEEDS, Distance
-from scool_ppl.look.faults import PUBLIC, check_losses, check_table, warn_of_leaks
+from scool_ppl.look.faults import check_losses, check_table
 
 
 def blamed(table: Tensor, peers: Peers, model: str) -> dict[str, str]:
@@ -65,13 +62,3 @@ def test_a_pair_that_nobody_looks_at_is_nobodys_fault() -> None:
     assert list(blamed(table, Peers(mask), "receiver")) == ["c"]
     mask[2] = False
     assert blamed(table, Peers(mask), "receiver") == {}
-
-
-def test_what_networks_have_revealed_is_no_leak_and_all_else_is() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_leaks([Distance(), "updates", "round_updates"])
-    assert set(PUBLIC) < set(NEEDS)
-    for need in set(NEEDS) - {"updates", "round_updates"}:
-        with pytest.warns(UserWarning, match=f"evidence is not: {need} are of the clients' own images"):
-            warn_of_leaks(["updates", need])

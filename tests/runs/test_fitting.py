@@ -21,8 +21,8 @@ from scool_ppl.plots.history import draw_history
 from scool_ppl.runs.folder import Run
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Evaluation, Wrapper
-from scool_ppl.train.executors.private import Privacy
 from scool_ppl.train.networks import network_of
+from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.train.questions import Predictor
 from scool_ppl.zoo.load import load_model, model_names
 from tests.helpers.models import FEDERATION, SCHEDULE
@@ -288,9 +288,14 @@ def test_a_private_run_goes_on_bit_for_bit_and_goes_on_counting(tmp_path: Path) 
 
 def test_a_private_run_whose_evidence_is_not_private_begins_with_a_line() -> None:
     privacy = Privacy(0.0, 1.0)
-    with pytest.warns(UserWarning, match=r"evidence is not: loss, .*own images.* training steps alone"):
+    with pytest.warns(UserWarning, match=r"evidence is not: loss, .*own images.* of training alone"):
         row = driver("scool_sbm", privacy=privacy).fit(1, progress=False).history[-1]
     assert set(row["epsilon"].values()) == {None}, "without noise there is no bound"
     driver("fedavg", privacy=privacy).fit(1, progress=False)
-    with pytest.raises(InputError, match=r"expected one model: tracks local, "):
-        driver("hedge", privacy=privacy)
+    with pytest.warns(UserWarning, match=r"image_loss, .*choose what to deploy"):
+        driver("hedge", privacy=privacy).fit(1, progress=False)
+    noised = Privacy(0.0, 1.0, evidence_noise=0.0, evidence_clip=4.0)
+    driver("scool_sbm", privacy=noised).fit(1, progress=False)
+    for model, what in {"hedge": "image_loss", "cobo": "alignment", "l2c": "mixed_validation"}.items():
+        with pytest.raises(InputError, match=f"{what}.*, expected mean losses of networks"):
+            driver(model, privacy=noised)

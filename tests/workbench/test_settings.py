@@ -38,6 +38,8 @@ def federation() -> Federation:
         ({"dp_noise": 1.0}, "dp_noise=1.0 was given without dp_clip, expected both"),
         ({"dp_clip": 1.0}, "dp_clip=1.0 was given without dp_noise, expected both"),
         ({"dp_delta": 1e-3}, "dp_delta=0.001 was given for training without noise"),
+        ({"dp_evidence_noise": 1.0}, "dp_evidence_noise=1.0 was given for training without noise"),
+        ({"dp_noise": 0.0, "dp_clip": 1.0, "dp_evidence_clip": 1.0}, "was given without evidence_noise, expected both"),
         ({"dp_noise": -1.0, "dp_clip": 1.0}, "noise=-1.0, expected a number of at least 0"),
         ({"e_step": "natrual"}, "did you mean 'natural'"),
         ({"deploy": "stak"}, "unknown deploy 'stak'; known: single, stack; did you mean 'stack'"),

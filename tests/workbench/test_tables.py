@@ -11,6 +11,7 @@ from rich.console import Console
 from scool_ppl.workbench.compare import Outcome
 from scool_ppl.workbench.tables import (
     COLUMNS,
+    columns_of,
     comparison,
     comparison_table,
     fit_table,
@@ -44,6 +45,7 @@ def test_every_column_is_read_from_where_it_stands() -> None:
         "graph AUC": None,
         "blocks ARI": 1.0,
         "bound": -12.25,
+        "epsilon": None,
         "MB received": 2.5,
         "seconds": 3.75,
     }
@@ -67,7 +69,7 @@ def test_the_table_shows_every_model_and_column() -> None:
     rows = comparison([[result("first", gain_over_local=0.125), result("second", accuracy=0.6)] for _ in range(2)])
     shown = text_of(comparison_table(rows, 2))
     for word in (
-        *COLUMNS,
+        *(column for column in COLUMNS if column != "epsilon"),
         "first",
         "second",
         "0.800 ±0.000",
@@ -85,6 +87,20 @@ def test_the_table_shows_every_model_and_column() -> None:
     assert max(map(len, narrow.splitlines())) <= 80
     assert "…" not in narrow
     assert narrow.count("±0.000") == text_of(comparison_table(long, 2), width=200).count("±0.000")
+
+
+def test_epsilon_is_the_most_that_a_client_has_revealed_and_has_a_column_where_it_is_bounded() -> None:
+    each = {"a": 1.5, "b": 2.25}
+    rows = comparison([[result("first", epsilon=each), result("second", epsilon={**each, "b": None})]])
+    assert [row["epsilon"] for row in rows] == [{"mean": 2.25, "std": 0.0}, None]
+    assert "2.250" in text_of(comparison_table(rows, 1))
+    assert "epsilon" in columns_of(rows)
+    assert "epsilon" not in columns_of(rows[1:])
+    assert "epsilon" not in text_of(comparison_table(rows[1:], 1))
+    told = text_of(fit_table(result(epsilon=each, delta=1e-3, epsilon_of="training and evidence")))
+    assert "epsilon of training and evidence" in told
+    assert "1.5 to 2.25, at delta 0.001" in told
+    assert "unbounded" in text_of(fit_table(result(epsilon={"a": None}, delta=1e-3, epsilon_of="training")))
 
 
 def test_markdown_is_a_table_of_the_columns_asked_for() -> None:

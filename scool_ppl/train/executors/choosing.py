@@ -16,9 +16,9 @@ from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
 from scool_ppl.train.executors.descent import MakeOptimizer
 from scool_ppl.train.executors.loop import Loop
-from scool_ppl.train.executors.private import Privacy
 from scool_ppl.train.executors.remembered import recall, remember
 from scool_ppl.train.executors.stacked import Stacked
+from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.train.questions import Params
 
 EXECUTORS = ("auto", "stacked", "loop")

@@ -15,8 +15,9 @@ from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
 from scool_ppl.train.executors.descent import Gradients, MakeOptimizer, by_backward, descend, towards
 from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, who_started, with_started
-from scool_ppl.train.executors.private import Privacy, private_step
+from scool_ppl.train.executors.private import private_step
 from scool_ppl.train.executors.workers import Workers
+from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.train.questions import Params
 
 _SMALL = 2**18

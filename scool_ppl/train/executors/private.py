@@ -1,105 +1,52 @@
-"""Private training (DP-SGD): per-sample gradients, clipped and noised, of batches drawn image by image, and its price.
+"""Private training (DP-SGD): per-sample gradients, clipped and noised, of batches drawn image by image.
 
 At a step client i draws each of its n images with probability q = B / n, B the batch size, and descends along
 
     g = (1 / B) (sum_b g_b min(1, C / |g_b|) + sigma C xi),   xi standard normal,
 
 g_b the gradient of one image's loss over the whole network (Abadi et al., 2016). One image more or less moves the sum by
-at most C, whatever it shows. What S such steps say of any one image is bounded by (epsilon, delta), which Opacus finds.
-
-Epsilon is of the training steps alone: of the networks that are sent, and of all that is made of these. It says nothing
-of **evidence** that clients compute on their images and hand out as it is: losses of networks on private data, inner
-products of gradients, entropies of labels. A graph that is inferred from such, and networks mixed by it, have no
-guarantee. Neither have training losses and scores that a run's folder records for the experimenter, nor the number of
-a client's images. Noise and batches are drawn from the seed of the run, so that it can be repeated: who knows the seed
-can take the noise away, and a real deployment keeps it secret.
+at most C, whatever it shows. What S such steps say of any one image is for `privacy.account` to find.
 """
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import Tensor, nn
 
-from scool_ppl.base.arguments import finite, positive
 from scool_ppl.base.randomness import generator, key, seeded
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches, labelled
 from scool_ppl.train.contract import Plan
+from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.train.questions import Params
 
-STEPS = "private steps"
 
+def private_batches(
+    privacy: Privacy, federation: Federation, plain: Batches, batch_size: int, before: Tensor, plan: Plan
+) -> Batches:
+    """As many steps as `plain` training takes in a round, each with the key of its noise.
 
-@dataclass(frozen=True)
-class Privacy:
-    """How training hides single images: noise sigma, norm C to which an image's gradient is clipped, and delta.
-
-    poisson=False goes through shuffled batches as plain training does, for which no epsilon is known.
+    before: (K,) steps that each client has made already. They are in the keys, so that no two steps share noise.
     """
-
-    noise: float
-    clip: float
-    delta: float = 1e-5
-    poisson: bool = True
-
-    def __post_init__(self) -> None:
-        if not finite(self.noise) or self.noise < 0:
-            raise InputError(f"noise={self.noise}, expected a number of at least 0, in multiples of clip")
-        if not (positive(self.clip) or self.clip == math.inf):
-            raise InputError(f"clip={self.clip}, expected a positive number: the norm of an image's gradient at most")
-        if self.noise > 0 and self.clip == math.inf:
-            raise InputError(f"noise={self.noise} is in multiples of clip, which is infinite; expected a finite clip")
-        if not (finite(self.delta) and 0 < self.delta < 1):
-            raise InputError(f"delta={self.delta}, expected a number between 0 and 1, below 1 / (images of a client)")
-        if self.promises:
-            _accountant()
-
-    @property
-    def promises(self) -> bool:
-        """Is there an epsilon at all?"""
-        return self.noise > 0 and self.poisson
-
-    def batches(self, federation: Federation, plain: Batches, batch_size: int, before: Tensor, plan: Plan) -> Batches:
-        """As many steps as `plain` training takes in a round, each with the key of its noise.
-
-        before: (K,) steps that each client has made already. They are in the keys, so that no two steps share noise.
-        """
-        moves = plain.active
-        keys = torch.zeros(moves.shape, dtype=torch.long)
-        for client, name in enumerate(federation.names):
-            first, count = int(before[client]), int(moves[client].sum())
-            numbers = range(first, first + count)
-            found = [key(plan.seed, "private noise", plan.round, name, number) for number in numbers]
-            keys[client, :count] = torch.tensor(found, dtype=torch.long)
-        if not self.poisson:
-            return plain._replace(lot=(plain.weight != 0).sum(-1), keys=keys)
-        lot = federation.sizes("train").clamp(max=batch_size)[:, None] * moves
-        drawn = [
-            generator(plan.seed, "private batches", plan.round, name, int(before[client]))
-            for client, name in enumerate(federation.names)
-        ]
-        return poisson(federation, lot, drawn)._replace(keys=keys)
-
-    def epsilon(self, steps: Tensor, sizes: Tensor, batch_size: int) -> Tensor:
-        """Epsilon (K,) that the accountant proves of so many steps (K,) of clients with so many images (K,); infinite
-        without noise or without Poisson sampling.
-        """
-        each = zip(steps.tolist(), sizes.tolist(), strict=True)
-        found = [self._spent(made, min(1.0, batch_size / max(1, count))) for made, count in each]
-        return torch.tensor(found, dtype=torch.float64)
-
-    def _spent(self, steps: int, rate: float) -> float:
-        if steps == 0:
-            return 0.0
-        return _epsilon(self.noise, self.delta, steps, rate) if self.promises else math.inf
+    moves = plain.active
+    keys = torch.zeros(moves.shape, dtype=torch.long)
+    for client, name in enumerate(federation.names):
+        first, count = int(before[client]), int(moves[client].sum())
+        numbers = range(first, first + count)
+        found = [key(plan.seed, "private noise", plan.round, name, number) for number in numbers]
+        keys[client, :count] = torch.tensor(found, dtype=torch.long)
+    if not privacy.poisson:
+        return plain._replace(lot=(plain.weight != 0).sum(-1), keys=keys)
+    lot = federation.sizes("train").clamp(max=batch_size)[:, None] * moves
+    drawn = [
+        generator(plan.seed, "private batches", plan.round, name, int(before[client]))
+        for client, name in enumerate(federation.names)
+    ]
+    return poisson(federation, lot, drawn)._replace(keys=keys)
 
 
 def poisson(federation: Federation, lot: Tensor, randoms: Sequence[torch.Generator]) -> Batches:
@@ -118,11 +65,6 @@ def poisson(federation: Federation, lot: Tensor, randoms: Sequence[torch.Generat
             index[client, step, : len(row)] = row
             weight[client, step, : len(row)] = 1 / lot[client, step]
     return Batches(index, weight, labelled(federation, index), lot)
-
-
-def steps_made(state: Params, num_clients: int) -> Tensor:
-    """How many private steps each client has made so far, (K,) long: it is kept beside its optimiser's buffers."""
-    return state.get(STEPS, torch.zeros(num_clients, dtype=torch.long))
 
 
 Network = Callable[[Params, Tensor], Tensor]
@@ -200,24 +142,3 @@ def noised(gradients: Params, step: Batches, privacy: Privacy) -> Params:
     return {
         name: value + part.reshape(value.shape) for (name, value), part in zip(gradients.items(), noise, strict=True)
     }
-
-
-@cache
-def _epsilon(noise: float, delta: float, steps: int, rate: float) -> float:
-    accountant = _accountant()()
-    accountant.history.append((noise, rate, steps))
-    with warnings.catch_warnings():
-        # Opacus says where its best order is the last that it tried: a bound still, if not the least.
-        warnings.simplefilter("ignore", UserWarning)
-        return float(accountant.get_epsilon(delta))
-
-
-def _accountant():  # type: ignore[no-untyped-def]
-    """The accountant of Renyi differential privacy, of an optional library."""
-    try:
-        from opacus.accountants import RDPAccountant
-    except ImportError as error:
-        raise InputError(
-            f"private training needs opacus, which cannot be imported ({error}); pip install 'scool_ppl[privacy]'"
-        ) from error
-    return RDPAccountant
