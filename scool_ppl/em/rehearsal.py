@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -37,13 +39,25 @@ SHORT = {"sweeps": 1, "steps": 1, "moves": 1, "searches": 1, "restarts": 0, "opt
 """Settings of E-steps, and the least work that each can ask for."""
 
 
-def rehearse(em: EM) -> None:
+def rehearse(em: EM, fewer: Callable[[int], EM] | None = None) -> None:
     """Raises an InputError where the prior, the likelihood or the E-step of a model cannot be run.
 
     It runs a copy of them, for as many clients, on random numbers of the right shapes: the EM, its parameters and
     everybody's random numbers stay as they are. What fails neither in the user's code nor as an InputError is left for
     the first round to say.
+
+    fewer: makes the same EM for so many clients. Of many clients some are enough; where a model is not to be had for
+    these, or fails, all of them say whether it does.
     """
+    if fewer is not None and em.clients.num_clients**2 > FEW_PAIRS:
+        with suppress(ScoolError, *USER_ERRORS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _rehearse_tracks(fewer(math.isqrt(FEW_PAIRS)))
+            return
+    _rehearse_tracks(em)
+
+
+def _rehearse_tracks(em: EM) -> None:
     for each in (em, *em.beside.values()):
         try:
             with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), user_code():

@@ -85,20 +85,20 @@ class Workbench:
 
     def em(self, model: str | os.PathLike[str], learned: Learned | None = None, /, **choices: Any) -> EM:
         """A model on these clients, ready to be fitted: it has been rehearsed. `learned`: what its prior begins with."""
-        em = self._em(model, self.federation, choices)
-        if learned is not None:
-            em = learned.begun(em, lambda: self._em(model, self._fewer(), choices))
-        rehearse(em)
-        return em
 
-    def _em(self, model: str | os.PathLike[str], federation: Federation, choices: Row) -> EM:
-        clients = self.clients if federation is self.federation else self.clients.for_federation(federation)
+        def first(count: int) -> EM:
+            some = self.federation.select(range(count))
+            return self._em(some, self.settings.clients(some), model, choices)
+
+        em = self._em(self.federation, self.clients, model, choices)
+        rehearse(em, first)
+        return em if learned is None else learned.begun(em, lambda: first(self.federation.num_clients - 1))
+
+    def _em(
+        self, federation: Federation, clients: Clients | RemoteClients, model: str | os.PathLike[str], choices: Row
+    ) -> EM:
         built = self.settings.model(model, federation, **choices)
         return EM(built, clients, self.settings.schedule, seed=self.settings.seed)
-
-    def _fewer(self) -> Federation:
-        """The federation without its last client."""
-        return self.federation.select(range(self.federation.num_clients - 1))
 
     def fit(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro
 import pytest
@@ -145,6 +145,51 @@ def test_many_clients_run_their_prior_once(where: str, few: bool, monkeypatch: p
     em = EM(CooperationModel(prior, CrossLoss(), MixUpdates()), clients(4))
     with pytest.raises(InputError, match=r"test_rehearsal.py, line \d+: ZeroDivisionError"):
         rehearse(em)
+
+
+class Counted(SBM):
+    """Notes for how many clients it is run."""
+
+    runs: ClassVar[list[int]] = []
+    least = 0
+
+    def model(self, evidence: Any) -> torch.Tensor:
+        self.runs.append(self.num_clients)
+        if self.num_clients < self.least:
+            raise IndexError("a distance is missing")
+        return super().model(evidence)
+
+
+def counted(count: int, e_step: Any = None) -> EM:
+    parts = CooperationModel(Counted(count, 2), CrossLoss(), MixUpdates())
+    return EM(parts if e_step is None else parts._replace(e_step=e_step), clients(count))
+
+
+def test_some_of_many_clients_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rehearsal of a thousand clients, with all pairs, is as quick as one of ninety, and has an E-step, too."""
+    monkeypatch.setattr("scool_ppl.em.rehearsal.FEW_PAIRS", 16)
+    Counted.runs.clear()
+    rehearse(counted(6), counted)
+    assert set(Counted.runs) == {4}
+    assert len(Counted.runs) > 1, "an E-step"
+    rehearse(counted(4), lambda _: pytest.fail("they are few themselves"))
+
+
+def test_where_some_cannot_stand_for_all_these_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of which a file says for how many clients it is may fail for fewer, and at once or in its program."""
+
+    def refused(count: int) -> EM:
+        raise InputError(f"the file has 6 clients, the federation {count}")
+
+    monkeypatch.setattr("scool_ppl.em.rehearsal.FEW_PAIRS", 16)
+    for least, fewer in ((0, refused), (6, counted)):
+        monkeypatch.setattr(Counted, "least", least)
+        Counted.runs.clear()
+        rehearse(counted(6), fewer)
+        assert Counted.runs[-1] == 6
+    monkeypatch.setattr(Counted, "least", 7)
+    with pytest.raises(InputError, match=r"test_rehearsal.py, line \d+: IndexError: a distance is missing"):
+        rehearse(counted(6), counted)
 
 
 def test_what_an_e_step_cannot_do_is_said_before() -> None:
