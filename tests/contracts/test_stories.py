@@ -16,10 +16,13 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from scool_ppl.runs import Run
 from tests.helpers.pages import ROOT, run_page, stories
 
 STORIES = {" ".join(page.stem for page in story): story for story in stories()}
 ALONE = "install"
+LONG = {"torchrun"}
+"""Stories whose commands begin many processes."""
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -79,12 +82,23 @@ def privacy(folder: Path) -> None:
     assert {row["client"]: float(row["epsilon"]) for row in table(folder / "runs/private/clients.csv")} == spent[-1]
 
 
+def torchrun(folder: Path) -> None:
+    """Processes come to the bits of one, and so does a run of which one has died."""
+    two, fragile = (Run.open(folder / "runs" / name) for name in ("two", "fragile"))
+    assert [row["round"] for row in two.history] == [1, 2, 3, 4, 5]
+    assert [row["round"] for row in fragile.history] == [1, 2, 3]
+    for one, other in zip(two.history, fragile.history, strict=False):
+        assert (one["elbo"], one["loss"], one["accuracy"]) == (other["elbo"], other["loss"], other["accuracy"])
+    assert len(np.load(folder / "answers.npz").files) > 0
+
+
 RESULTS: dict[str, Callable[[Path], None]] = {
     "your-own-prior": own_prior,
     "your-own-data what-is-deployed": hospitals,
     "comparing-methods": comparing,
     "network-scientist": network_scientist,
     "privacy": privacy,
+    "torchrun": torchrun,
 }
 
 
@@ -92,7 +106,10 @@ def test_the_stories_are_there() -> None:
     assert {*RESULTS, ALONE} <= set(STORIES)
 
 
-@pytest.mark.parametrize("name", sorted(set(STORIES) - {ALONE}))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in sorted(set(STORIES) - {ALONE})],
+)
 def test_a_story_ends_well(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     if name == "privacy":
         pytest.importorskip("opacus", reason="opacus is not installed")

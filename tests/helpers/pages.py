@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import scool_ppl
-from tests.helpers.programs import run_command, run_program
+from tests.helpers.programs import run_command, run_program, run_torchrun
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r'^```(sh|python)(?: title="([^"\n]+)")?\n(.*?)^```', flags=re.MULTILINE | re.DOTALL)
@@ -60,8 +60,10 @@ def run_page(page: Path, folder: Path) -> None:
             program.write_text(step.text)
             session = run_program(program, folder, names=session)
         for command in step.commands():
-            if not command.startswith("pip "):
-                assert run_command(shlex.split(command)[1:], folder) == 0, f"{place}: {command}"
+            program, *words = shlex.split(command)
+            if program != "pip":
+                run = run_torchrun if program == "torchrun" else run_command
+                assert run(words, folder) == 0, f"{place}: {command}"
 
 
 if __name__ == "__main__":

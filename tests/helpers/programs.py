@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +28,15 @@ def run_program(
         found = runpy.run_path(str(path), {**(names or {})}, run_name="__main__")
     assert not pyro.get_param_store().keys(), f"{path.name} has left parameters in Pyro's global store"
     return {name: value for name, value in found.items() if not name.startswith("__")}
+
+
+def run_torchrun(arguments: Sequence[str], folder: Path) -> int:
+    """`torchrun ARGUMENTS` inside `folder`: its exit code, after what it has printed."""
+    words = [sys.executable, "-m", "torch.distributed.run", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    print(done.stdout, done.stderr)
+    return done.returncode
 
 
 def run_command(arguments: Sequence[str], folder: Path) -> int:
