@@ -3,7 +3,7 @@ BIN := .venv/bin
 
 .PHONY: fit test check docs browser bench bench-quick clean
 
-BENCHMARKS := startup estep look training rounds many
+BENCHMARKS := startup estep look training rounds many far
 
 fit: .venv/ready  ## a graph, a table and pictures on the embedded default federation
 	$(BIN)/scool fit --baseline --out runs/demo --overwrite

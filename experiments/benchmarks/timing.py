@@ -89,7 +89,7 @@ def peak_megabytes() -> int:
 
 
 def machine() -> Row:
-    """What these numbers are of."""
+    """What these numbers are of; load: processes at work in the last five minutes, those of the benchmark among them."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -101,6 +101,7 @@ def machine() -> Row:
         "python": platform.python_version(),
         "torch": torch.__version__.partition("+")[0],
         "numpy": numpy.__version__,
+        "load": round(os.getloadavg()[1], 1),
     }
 
 
