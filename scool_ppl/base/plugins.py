@@ -32,7 +32,7 @@ def load_python(path: Path, function: str, parameters: str = "scale") -> ModuleT
         raise InputError(f"cannot load '{path}' as Python, expected a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and Pyro look modules up by name
-    with user_code(f"cannot load '{path}'"):
+    with user_code(f"cannot load '{path}'", path):
         spec.loader.exec_module(module)
     if not callable(getattr(module, function, None)):
         raise InputError(f"'{path}' has no function `{function}({parameters})`; add one")
@@ -40,41 +40,50 @@ def load_python(path: Path, function: str, parameters: str = "scale") -> ModuleT
 
 
 @contextmanager
-def user_code(what: str | None = None) -> Iterator[None]:
+def user_code(what: str | None = None, file: Path | None = None) -> Iterator[None]:
     """Turns what a user's file raises into one line, with the file and the line; the cause stays attached.
 
-    Without `what`, the code inside may call the user's: an error that does not come from there passes through.
+    what: said first, but where the line is one of `file`, which says it all. Without `what`, the code inside may call the
+    user's: an error that does not come from there passes through.
     """
     try:
         yield
     except ScoolError:
         raise
     except USER_ERRORS as error:
-        if what is None and user_line(error) is None:
+        place = _place(error)
+        if what is None and place is None:
             raise
-        prefix = "" if what is None else f"{what}: "
+        inside = file is not None and place is not None and place[0].resolve() == file.resolve()
+        prefix = "" if what is None or inside else f"{what}: "
         raise InputError(f"{prefix}{told(error)}; {_remedy(error)}") from error
 
 
 def told(error: BaseException) -> str:
     """An error as "file, line: kind: message", the line being the user's where the error comes from there."""
     first, where = original(error), user_line(error)
-    message = " ".join(str(first).split())[:MOST_WORDS]
+    text = first.msg if isinstance(first, SyntaxError) and where is not None else str(first)
+    message = " ".join(text.split())[:MOST_WORDS]
     return f"{'' if where is None else f'{where}: '}{type(first).__name__}: {message}"
 
 
 def user_line(error: BaseException) -> str | None:
     """ "mine.py, line 14": the innermost line of a traceback that is of no library; None if there is none."""
-    found = [
-        (Path(frame.filename), frame.lineno)
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and not _of_a_library(Path(frame.filename))
-    ]
-    if not found:
+    place = _place(error)
+    if place is None:
         return None
-    path, line = found[-1]
+    path, line = place
     here = Path.cwd()
     return f"{path.relative_to(here) if path.is_relative_to(here) else path}, line {line}"
+
+
+def _place(error: BaseException) -> tuple[Path, int | None] | None:
+    """The file and the line of `user_line`; of what cannot be read as Python, those that Python names."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        frames.append((error.filename, error.lineno))
+    found = [(Path(name), line) for name, line in frames if not name.startswith("<")]
+    return next((place for place in reversed(found) if not _of_a_library(place[0])), None)
 
 
 def _of_a_library(path: Path) -> bool:

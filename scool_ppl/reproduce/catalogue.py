@@ -38,8 +38,9 @@ def load_experiment(name: str | os.PathLike[str], scale: str) -> Experiment:
     """The experiment at a scale."""
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
-    module = load_python(_path(os.fspath(name)), "experiment")
-    with user_code(f"experiment of '{name}' failed"):
+    path = _path(os.fspath(name))
+    module = load_python(path, "experiment")
+    with user_code(f"experiment of '{name}' failed", path):
         made = module.experiment(scale)
     if not isinstance(made, Experiment):
         raise InputError(f"experiment of '{name}' returned {type(made).__name__}, expected an Experiment")

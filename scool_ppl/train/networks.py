@@ -181,7 +181,8 @@ class NetworkSpec:
         return found
 
     def __call__(self) -> nn.Module:
-        with nullcontext() if self.name in NETWORKS else user_code(f"build of '{self.name}' failed"):
+        path = None if self.name in NETWORKS else network_path(self.name)
+        with nullcontext() if path is None else user_code(f"build of '{self.name}' failed", path):
             return self.build(self.input_shape, self.outputs, **self.options)
 
 

@@ -15,7 +15,7 @@ from scool_ppl.base.plugins import user_code
 from scool_ppl.data.specs import load_federation
 from scool_ppl.deploy.portfolio import Portfolio
 from scool_ppl.em.model import CooperationModel
-from scool_ppl.zoo.load import hyperparameters, load_model, load_module, model_names
+from scool_ppl.zoo.load import hyperparameters, load_model, load_module, model_names, model_path
 
 SMALL = "permuted:digits:clients=4,groups=2,train=20,test=20"
 """The federation that a model is built for, to see its parts."""
@@ -57,7 +57,7 @@ def explain(model: str | os.PathLike[str]) -> Explanation:
     built = load_model(model, small.num_clients, federation=small)
     tracks = built.tracks if isinstance(built, Portfolio) else {"": built}
     told = meanings(model)
-    with user_code(f"the signature of build in '{model}' cannot be read"):
+    with user_code(f"the signature of build in '{model}' cannot be read", model_path(model)):
         hints = get_type_hints(module.build)
     return Explanation(
         inspect.getdoc(module) or "",

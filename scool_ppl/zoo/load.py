@@ -126,7 +126,7 @@ def load_model(
             _check_fact(name, choices[name], num_clients)
         else:
             check_hint(f"hyperparameter {name} of {Path(model).stem}", choices[name], hints.get(name))
-    with user_code(f"build of '{model}' failed"):
+    with user_code(f"build of '{model}' failed", model_path(model)):
         built = build(num_clients, **facts, **choices)
     if not isinstance(built, CooperationModel | Portfolio):
         raise InputError(

@@ -31,7 +31,7 @@ def test_a_file_with_the_function_is_a_module(tmp_path: Path) -> None:
     [
         ("", r"has no function `build\(scale\)`; add one"),
         ("build = 3\n", "has no function `build"),
-        ("def build(:\n", "cannot load '.*': SyntaxError: .*; correct the file"),
+        ("def build(:\n", "line 1: SyntaxError: invalid syntax; correct that line$"),
         ("import nowhere_to_be_found\n", "ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
         ("assert False, 'of the user'\n", "AssertionError: of the user"),
@@ -43,6 +43,7 @@ def test_a_file_that_cannot_be_used_is_one_line(tmp_path: Path, text: str, words
     with pytest.raises(InputError, match=words) as caught:
         load_python(path, "build")
     assert "\n" not in str(caught.value)
+    assert str(caught.value).count("mine.py") == 1, "the file is named once"
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
@@ -74,6 +75,20 @@ def test_the_line_is_the_users_innermost(tmp_path: Path, monkeypatch: pytest.Mon
     build = load_python(tmp_path / "mine.py", "build").build
     with pytest.raises(InputError, match=r"^mine.py, line 5: JSONDecodeError: .*; correct that line$"), user_code():
         build()
+
+
+def test_what_failed_is_said_where_the_line_does_not_say_it(tmp_path: Path) -> None:
+    """The file of the line is another one than that of what failed, or there is no line."""
+    (tmp_path / "helper.py").write_text("def build():\n    return 1 / 0\n")
+    build = load_python(tmp_path / "helper.py", "build").build
+    for call, words in ((build, r"helper.py, line 2: Zero"), (lambda: json.loads(), r"TypeError: loads\(\)")):
+        failed = "build of 'mine.py' failed"
+        with (
+            pytest.raises(InputError, match=f"^{failed}: .*{words}") as caught,
+            user_code(failed, tmp_path / "mine.py"),
+        ):
+            call()
+        assert str(caught.value).count("mine.py") == 1
 
 
 def test_what_is_not_the_users_passes_through_where_nothing_else_is_said() -> None:

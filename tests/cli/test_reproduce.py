@@ -87,7 +87,7 @@ def test_the_command_lists_experiments_and_refuses_unknown_ones(capsys, tmp_path
         (["scool_table2", "--scale", "huge"], "unknown scale 'huge'"),
         (["scool_table2", "--jobs", "0"], "jobs is 0"),
         (["scool_table2", "--document", str(document_without)], "has no section"),
-        ([str(faulty)], f"experiment of '{faulty}' failed: {faulty}, line 2: TypeError"),
+        ([str(faulty)], f"scool: {faulty}, line 2: TypeError"),
     ):
         with pytest.raises(SystemExit) as end:
             main(["reproduce", *arguments, "--out", str(tmp_path / "out")])
