@@ -155,4 +155,6 @@ def versions() -> dict[str, str]:
         "torchvision": version("torchvision"),  # importing it takes seconds
         "pyro": pyro.__version__,
         "numpy": np.__version__,
+        "scipy": version("scipy"),
+        "scikit-learn": version("scikit-learn"),
     }

@@ -17,7 +17,14 @@ import torch
 
 from scool_ppl.base.describe import described, digest, listed, own_version, settings, signature, values, versions
 
-PACKAGES = {"torch": "torch", "torchvision": "torchvision", "pyro": "pyro-ppl", "numpy": "numpy"}
+PACKAGES = {
+    "torch": "torch",
+    "torchvision": "torchvision",
+    "pyro": "pyro-ppl",
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "scikit-learn": "scikit-learn",
+}
 
 
 @dataclass(frozen=True)
