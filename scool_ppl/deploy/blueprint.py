@@ -21,7 +21,7 @@ from scool_ppl.train.networks import NetworkSpec, network_for, network_path
 from scool_ppl.train.questions import Params, Predictor
 
 MakeNetwork = Callable[[], nn.Module]
-NEGLIGIBLE = 1e-6
+UNSHIPPED = 1e-6
 """Networks of a mixture whose shares come to less than this together are not shipped."""
 
 
@@ -104,7 +104,7 @@ def _candidate(predictor: Predictor, place: int, make: MakeNetwork, task: Task) 
     if float(share.sum()) <= 0:
         return _loaded(make, networks, place)
     share, order = (share / share.sum()).sort()
-    kept = share.cumsum(0) > NEGLIGIBLE
+    kept = share.cumsum(0) > UNSHIPPED
     each = [_loaded(make, networks, int(sender)) for sender in senders[order[kept]]]
     return Mixed(each, share[kept].to(next(each[0].parameters()).dtype), task)
 

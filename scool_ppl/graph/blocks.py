@@ -13,7 +13,7 @@ from scool_ppl.graph.candidates import Peers
 
 # Pairs below count as unconnected when communities are looked for: an absolute probability where edges are independent,
 # else a share of the heaviest weight, since rows that sum to one get light as clients get many.
-NEGLIGIBLE: dict[str, float] = {"edges": 0.1, "rows": 0.01, "point": 0.01}
+UNCONNECTED: dict[str, float] = {"edges": 0.1, "rows": 0.01, "point": 0.01}
 
 
 def by_appearance(labels: Sequence[Any]) -> Tensor:
@@ -27,7 +27,7 @@ def communities(weights: Tensor, peers: Peers, kind: str) -> Tensor:
     rows, columns, senders = peers._replace(mask=weights != 0).pairs()
     values = weights[rows, columns]
     scale = 1.0 if kind == "edges" else float(weights.max())
-    heavy = (rows != senders) & (values > NEGLIGIBLE[kind] * scale)
+    heavy = (rows != senders) & (values > UNCONNECTED[kind] * scale)
     rows, senders, values = rows[heavy], senders[heavy], values[heavy]
     pairs = torch.stack([torch.minimum(rows, senders), torch.maximum(rows, senders)], dim=1)
     pairs, which = pairs.unique(dim=0, return_inverse=True)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scool_ppl.deploy.blueprint import NEGLIGIBLE, Blueprint, client_network
+from scool_ppl.deploy.blueprint import UNSHIPPED, Blueprint, client_network
 from scool_ppl.deploy.network import Mixed
 from scool_ppl.em.state import Deployment
 from scool_ppl.graph.candidates import Peers
@@ -89,7 +89,7 @@ def test_a_state_dict_loads_into_another_clients_network() -> None:
 
 def test_what_is_negligible_is_not_shipped_and_a_user_may_train_on() -> None:
     whose = clients(K)
-    shares = torch.tensor([0.4, 0.6, NEGLIGIBLE / 3, NEGLIGIBLE / 3], dtype=torch.float64).expand(K, K)
+    shares = torch.tensor([0.4, 0.6, UNSHIPPED / 3, UNSHIPPED / 3], dtype=torch.float64).expand(K, K)
     everybody = Peers.everybody(K, includes_self=True)
     mixture = Deployment(("mixed",), Ensemble((Predictor(networks(whose), (shares, everybody)),), torch.ones(K, 1)))
     network = client_network(mixture, Blueprint.of(whose), whose.names[3], network=BUILT)
