@@ -105,19 +105,37 @@ def read_table(table: Any) -> Any:
     elif isinstance(table, str | os.PathLike):
         found = _file(Path(table).expanduser())
     elif hasattr(table, "to_pandas"):
-        found = table.to_pandas()
+        found = _converted(table)
     elif isinstance(table, Mapping):
         try:
             found = frames.DataFrame(dict(table))
         except (ValueError, TypeError) as error:
             raise InputError(f"the columns make no table ({error}); give columns of one length") from error
     else:
-        raise InputError(f"a table is a {type(table).__name__}, expected a DataFrame or the path of a file; convert it")
+        raise _no_table(table)
     found = found.rename(columns=lambda name: str(name).strip())
     if found.columns.has_duplicates:
         repeated = found.columns[found.columns.duplicated()][0]
         raise InputError(f"the table has the column '{repeated}' twice, expected different names; rename one")
     return found
+
+
+def _converted(table: Any) -> Any:
+    """A DataFrame of another library."""
+    try:
+        found = table.to_pandas()
+    except ImportError as error:
+        raise InputError(
+            f"cannot convert a {type(table).__name__} without {error.name or 'pyarrow'}; pip install 'scool_ppl[tables]'"
+        ) from error
+    if not isinstance(found, pandas().DataFrame):
+        raise _no_table(table)
+    return found
+
+
+def _no_table(table: Any) -> InputError:
+    remedy = "collect it" if hasattr(table, "collect") else "convert it"
+    return InputError(f"a table is a {type(table).__name__}, expected a DataFrame or the path of a file; {remedy}")
 
 
 def _file(path: Path) -> Any:

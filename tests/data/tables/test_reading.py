@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 import pyarrow
 import pytest
+import torch
 
+from scool_ppl import Federation
 from scool_ppl.data.tables.reading import read_table, read_tables
 from tests.helpers.hospitals import write_hospitals
 from tests.helpers.refusals import refuses
@@ -35,6 +37,56 @@ def test_the_separator_of_a_csv_file_is_found(separator: str, decimal: str, tmp_
 def test_tables_of_others_are_made_into_those_of_pandas() -> None:
     frame = pd.DataFrame({"age": [61, 33], "ward": ["a", "b"]})
     pd.testing.assert_frame_equal(read_table(pyarrow.Table.from_pandas(frame)), frame)
+
+
+def test_what_others_cannot_convert_is_one_line() -> None:
+    class Other:
+        def to_pandas(self) -> Any:
+            raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
+
+    class Column:
+        def to_pandas(self) -> Any:
+            return pd.Series([1, 2])
+
+    class Query:
+        def collect(self) -> Any: ...
+
+    refuses(lambda: read_table(Other()), "cannot convert a Other without pyarrow; pip install 'scool_ppl[tables]'")
+    refuses(lambda: read_table(Column()), "a table is a Column, expected a DataFrame")
+    refuses(lambda: read_table(Query()), "a table is a Query, expected a DataFrame or the path of a file; collect it")
+
+
+def test_tables_of_polars_are_those_of_pandas() -> None:
+    """Numbers, texts, categories, truth values, and what is missing among them."""
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    one, other = (
+        {
+            "age": [61.5, None, 33.0, 40.0] * 5,
+            "ward": wards * 5,
+            "visits": [3, 1, None, 2] * 5,
+            "smokes": [True, None, False, True] * 5,
+            "died": ["yes", "no", "no", "yes"] * 5,
+        }
+        for wards in (["a", "b", None, "c"], ["b", "b", "a", None])
+    )
+    expected = Federation.from_tables(
+        {"north": pd.DataFrame(one), "south": pd.DataFrame(other)}, "died", missing="mean", validation=0.25, test=0.25
+    )
+    kinds = {"age": polars.Float32, "ward": polars.Categorical, "visits": polars.Int16}
+    for schema in ({}, kinds):
+        frames = {
+            name: polars.DataFrame(table, schema_overrides=schema) for name, table in (("north", one), ("south", other))
+        }
+        found = Federation.from_tables(frames, "died", missing="mean", validation=0.25, test=0.25)
+        torch.testing.assert_close(found.inputs, expected.inputs)
+        assert torch.equal(found.targets, expected.targets)
+    both = polars.concat([frame.with_columns(who=polars.lit(name)) for name, frame in frames.items()])
+    whole = Federation.from_tables(both, "died", client="who", missing="mean", validation=0.25, test=0.25)
+    torch.testing.assert_close(whole.inputs, expected.inputs)
+    refuses(
+        lambda: read_table(both.lazy()), "a table is a LazyFrame, expected a DataFrame or the path of a file; collect"
+    )
+    refuses(lambda: read_table(both["age"]), "a table is a Series")
 
 
 def test_the_rows_of_one_table_are_their_owners() -> None:
