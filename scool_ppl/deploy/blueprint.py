@@ -14,10 +14,12 @@ from scool_ppl.data.preparation import Preparation
 from scool_ppl.deploy.network import ClientNetwork, Mixed
 from scool_ppl.em.state import Deployment
 from scool_ppl.errors import InputError, unknown
+from scool_ppl.far.home import SEAL
 from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.named import plain, task_of, written
 from scool_ppl.train.contract import AnyClients, Wrapper
 from scool_ppl.train.networks import NetworkSpec, network_for, network_path
+from scool_ppl.train.networks.parts import Parts
 from scool_ppl.train.questions import Params, Predictor
 
 MakeNetwork = Callable[[], nn.Module]
@@ -36,6 +38,10 @@ class Blueprint(NamedTuple):
     task: str | None
     """As far as predictions depend on it; None where it is a class of the user's own."""
     preparation: Preparation | None
+    private: tuple[str, ...] = ()
+    """Parameters of which every client has its own in all networks that it uses."""
+    frozen: Params = {}  # never changed
+    """Parameters that all networks have in common, without a leading dimension."""
 
     @classmethod
     def of(cls, clients: AnyClients) -> Blueprint:
@@ -53,6 +59,8 @@ class Blueprint(NamedTuple):
             network=network if isinstance(network, NetworkSpec) else None,
             task=None if task is None else written(task),
             preparation=roster.preparation,
+            private=clients.parts.private,
+            frozen={name: value.cpu() for name, value in getattr(inside, "frozen", {}).items()},
         )
 
     def place(self, client: str) -> int:
@@ -76,9 +84,15 @@ def client_network(
     """
     place, ensemble = blueprint.place(client), deployment.ensemble
     make, task = _maker(blueprint, network), _task(blueprint, task)
+    parts = Parts(tuple(blueprint.frozen), blueprint.private)
+
+    def load(networks: Params, sender: int) -> nn.Module:
+        own = parts.completed(networks, torch.tensor([sender]), torch.tensor([place]))
+        return _loaded(make, {**blueprint.frozen, **{name: value[0] for name, value in own.items()}})
+
     weights = deployment.weights[place].tolist()
     candidates = {
-        name: (weight, _candidate(predictor, place, make, task))
+        name: (weight, _candidate(predictor, place, load, task))
         for name, weight, predictor in zip(deployment.candidates, weights, ensemble.predictors, strict=True)
         if weight > 0
     }
@@ -93,37 +107,41 @@ def client_network(
     )
 
 
-def _candidate(predictor: Predictor, place: int, make: MakeNetwork, task: Task) -> nn.Module:
-    """The network of a client, or the mixture that it predicts with."""
+def _candidate(predictor: Predictor, place: int, load: Callable[[Params, int], nn.Module], task: Task) -> nn.Module:
+    """The network of a client, or the mixture that it predicts with; `load` makes the module of a row."""
     networks, mixture = predictor
     if mixture is None:
-        return _loaded(make, networks, place)
+        return load(networks, place)
     weights, peers = mixture
     share = weights[place].where(peers.mask[place], 0).double()
     senders = peers.columns().expand_as(weights)[place]
     if float(share.sum()) <= 0:
-        return _loaded(make, networks, place)
+        return load(networks, place)
     share, order = (share / share.sum()).sort()
     kept = share.cumsum(0) > UNSHIPPED
-    each = [_loaded(make, networks, int(sender)) for sender in senders[order[kept]]]
+    each = [load(networks, int(sender)) for sender in senders[order[kept]]]
     return Mixed(each, share[kept].to(next(each[0].parameters()).dtype), task)
 
 
-def _loaded(make: MakeNetwork, networks: Params, place: int) -> nn.Module:
-    """A fresh network with the parameters of a row."""
+def _loaded(make: MakeNetwork, parameters: Params) -> nn.Module:
+    """A fresh network with these parameters, all that it has."""
+    if SEAL in parameters:
+        raise InputError(
+            "private parts of the networks stayed at the clients' hosts, expected whole networks; deliver them there"
+        )
     with seeded(0, torch.device("cpu")):  # the seed of `examine`: buffers are those of training
         module = make()
     found = {name: tuple(leaf.shape) for name, leaf in module.named_parameters()}
-    expected = {name: tuple(value.shape[1:]) for name, value in networks.items()}
+    expected = {name: tuple(value.shape) for name, value in parameters.items()}
     if found != expected:
         wrong = min(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
         raise InputError(
             f"the network has a parameter '{wrong}' of shape {found.get(wrong)}, the run's have {expected.get(wrong)}; "
             "give the function that the clients were made with"
         )
-    module.to(next(iter(networks.values())).dtype)
+    module.to(next(iter(parameters.values())).dtype)
     for name, leaf in module.named_parameters():
-        leaf.data = networks[name][place].clone()
+        leaf.data = parameters[name].clone()
     return module
 
 

@@ -238,13 +238,14 @@ class EM:
     ) -> RoundStart:
         """Where the next round begins, for all clients but the absent; `clients` who have begun to count, see `counted`."""
         memory, peers, weights = dict(state.memory), state.peers, state.moments.get("Y")
+        parts = self.clients.parts
         rest = memory.pop(RESTING, None)
         if peers is not None and weights is not None:
             peers, weights = restore_edges(peers, weights, rest, self._rows)
         return RoundStart(
             clients=self.counted(state) if clients is None else clients,
-            params=state.params,
-            initial=state.initial,
+            params=parts.cooperating(state.params),
+            initial=parts.cooperating(state.initial),
             peers=peers,
             weights=weights,
             memory=MappingProxyType(memory),
@@ -254,6 +255,7 @@ class EM:
             round=state.round,
             seed=state.seed,
             absent=tuple(self.clients.names.index(name) for name in absent),
+            private=parts.at_home(state.params),
         )
 
     @property
@@ -280,7 +282,8 @@ class EM:
             with (clock or _Clock()).counting("look"), threads(count):
                 yield
 
-        evidence = RoundEvidence(start, trained, model.peers.once_trained(start, trained), model.needs, asking, unmixed)
+        peers = model.peers.once_trained(start, self.clients.parts.cooperating(trained))
+        evidence = RoundEvidence(start, trained, peers, model.needs, asking, unmixed)
         log_lik = model.likelihood(evidence)
         memory = {**model.peers.to_remember(start), **model.likelihood.to_remember(evidence, log_lik)}
         return Look(evidence, Joint(model.prior, log_lik), memory)
@@ -308,10 +311,11 @@ class EM:
         return Marginal(joint, look.evidence) if marginal else partial(joint, look.evidence)
 
     def mix(self, state: EMState, trained: Params, posterior: Posterior, peers: Peers) -> Params:
-        """theta^{t+1} from theta^t, theta^{t+1/2} and w = E_q[Y]."""
-        small = sum(value.numel() for value in trained.values()) < SMALL
+        """theta^{t+1} from theta^t, theta^{t+1/2} and w = E_q[Y]; what is private is as training left it."""
+        parts, small = self.clients.parts, sum(value.numel() for value in trained.values()) < SMALL
+        before, after = parts.cooperating(state.params), parts.cooperating(trained)
         with torch.no_grad(), threads(1 if small else None):
-            return self.model.mixing(state.params, trained, posterior.moments["Y"], peers)
+            return {**self.model.mixing(before, after, posterior.moments["Y"], peers), **parts.at_home(trained)}
 
     def _traffic(self, weights: Tensor, evidence: RoundEvidence) -> tuple[Tensor, Tensor]:
         """Bytes per client: one network for every other client that is looked at or used, and one more for every one of

@@ -222,10 +222,11 @@ def _started_newcomers(em: EM, moved: EM, state: EMState, start: str) -> EMState
     else:
         chosen = stay if start == "mean" else torch.tensor([moved.clients.names.index(start)])
         donors = chosen.expand(len(new), -1)
-    params = {
-        name: value.index_copy(0, new.to(value.device), value[donors].mean(1)) for name, value in state.params.items()
+    given = {
+        name: value.index_copy(0, new.to(value.device), value[donors].mean(1))
+        for name, value in moved.clients.parts.cooperating(state.params).items()
     }
-    return state._replace(params=params)
+    return state._replace(params={**state.params, **given})
 
 
 def _spent(state: EMState, clients: AnyClients) -> EMState:

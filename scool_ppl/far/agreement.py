@@ -20,6 +20,7 @@ ALIKE = {
     "probe_size": "give all of them the same probe_size",
     "privacy": "give all of them the same privacy",
     "facts": "give all of them the same network, optimizer and batches",
+    "private": "let all hosts keep private parts, or none",
 }
 """What must be the same of all clients, and what to do where it is not."""
 

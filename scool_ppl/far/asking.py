@@ -11,8 +11,9 @@ from torch import Tensor
 from scool_ppl.data.roster import Roster
 from scool_ppl.far.exchange import Exchange, Part, Told, got
 from scool_ppl.far.host import RELEASE
-from scool_ppl.far.wire import Job, Networks, Option, flat
+from scool_ppl.far.wire import Job, Networks, Option, Sent
 from scool_ppl.train.faults import check_held_out, check_probed
+from scool_ppl.train.networks.parts import Parts
 from scool_ppl.train.privacy.evidence import differentiable
 from scool_ppl.train.questions import (
     Alignment,
@@ -21,6 +22,7 @@ from scool_ppl.train.questions import (
     LabelEntropy,
     OwnLoss,
     PairLoss,
+    Params,
     PredictionLoss,
     Predictor,
     Question,
@@ -35,10 +37,17 @@ class Asking:
     """The answers to a round's questions: one trip for most, two for losses image by image, which need temperatures."""
 
     def __init__(
-        self, exchange: Exchange, roster: Roster, entropy: Tensor, probe_size: int, seed: int, round: int
+        self,
+        exchange: Exchange,
+        roster: Roster,
+        entropy: Tensor,
+        probe_size: int,
+        parts: Parts,
+        seed: int,
+        round: int,
     ) -> None:
         self.exchange, self.roster, self.entropy = exchange, roster, entropy
-        self.probe_size = probe_size
+        self.probe_size, self.parts = probe_size, parts
         self.common: dict[str, Option] = {"seed": seed, "round": round}
         self.silent: dict[str, str] = {}
 
@@ -63,7 +72,7 @@ class Asking:
         self.exchange([self._images(found, *each) for each in later])
         for name, question in questions.items():
             if isinstance(question, OwnLoss) and differentiable(question):
-                found[name] = _Asked.apply(flat(question.networks), self, question)
+                found[name] = _Asked.apply(self._sent(question.networks).stack, self, question)
             elif isinstance(question, Alignment):
                 found[name] = self._alignment(question)
             elif isinstance(question, LabelEntropy):
@@ -81,13 +90,17 @@ class Asking:
                 data = both if isinstance(question, Alignment) else senders if question.whose == "receiver" else rows
                 check_probed(self.roster.sizes(question.split) == 0, data, self.roster.names)
 
+    def _sent(self, networks: Params) -> Sent:
+        return Sent.of(networks, self.parts)
+
     def _options(self, split: str) -> dict[str, Option]:
         return {**self.common, "split": split}
 
     def _pairs(self, found: dict[str, Tensor], name: str, question: PairLoss) -> Part:
         """Whoever has the data computes the loss of each network that a pair has with them."""
         check_whose(question.whose)
-        stack, peers = flat(question.networks).detach(), question.peers
+        sent, peers = self._sent(question.networks), question.peers
+        stack = sent.stack.detach()
         rows, columns, senders = peers.pairs()
         data, model = (senders, rows) if question.whose == "receiver" else (rows, senders)
         entries = _by(data, self.roster.num_clients)
@@ -96,7 +109,8 @@ class Asking:
 
         def build(owner: int) -> Job:
             networks = Networks(stack, tuple(model[entries[owner]].tolist()))
-            return Job("losses", self._options(question.split), _release(question, owner), networks)
+            tensors = {**_release(question, owner), **sent.home(owner)}
+            return Job("losses", self._options(question.split), tensors, networks)
 
         def take(owner: int, told: Told) -> None:
             mine = entries[owner]
@@ -105,7 +119,8 @@ class Asking:
         return Part(torch.tensor([len(mine) > 0 for mine in entries]), build, take)
 
     def _own(self, found: dict[str, Tensor], name: str, question: OwnLoss) -> Part:
-        stack, count = flat(question.networks).detach(), self.roster.num_clients
+        sent, count = self._sent(question.networks), self.roster.num_clients
+        stack = sent.stack.detach()
         found[name] = losses = torch.zeros(count, dtype=stack.dtype)
 
         def take(i: int, told: Told) -> None:
@@ -114,7 +129,8 @@ class Asking:
         who = torch.ones(count, dtype=torch.bool) if question.present is None else question.present
 
         def build(i: int) -> Job:
-            return Job("losses", self._options(question.split), _release(question, i), Networks(stack, (i,)))
+            tensors = {**_release(question, i), **sent.home(i)}
+            return Job("losses", self._options(question.split), tensors, Networks(stack, (i,)))
 
         return Part(who, build, take)
 
@@ -127,32 +143,34 @@ class Asking:
             gradient[i] = got(told, "gradient", (1, stack.shape[1]))[0]
 
         who = torch.ones(len(stack), dtype=torch.bool) if question.present is None else question.present
-        options = self._options(question.split)
-        self.exchange([Part(who, lambda i: Job("gradients", options, {}, Networks(stack, (i,))), take)])
+        options, sent = self._options(question.split), self._sent(question.networks)
+        self.exchange([Part(who, lambda i: Job("gradients", options, sent.home(i), Networks(stack, (i,))), take)])
         return losses, gradient
 
     def _alignment(self, question: Alignment) -> Tensor:
         """Both clients of a pair send their gradient half way between them; so many pairs at a time as memory allows."""
-        networks = flat(question.networks).detach()
+        sent = self._sent(question.networks)
+        networks = sent.stack.detach()
         receivers, columns, senders = question.peers.pairs()
         low, high = torch.minimum(receivers, senders), torch.maximum(receivers, senders)
         pairs, where = torch.stack([low, high], 1).unique(dim=0, return_inverse=True)
         at_once = max(1, AT_ONCE // (2 * networks.shape[1] * networks.element_size()))
-        values = [self._aligned(networks, chunk, question.split) for chunk in pairs.split(at_once) if len(chunk)]
+        values = [self._aligned(sent, chunk, question.split) for chunk in pairs.split(at_once) if len(chunk)]
         table = torch.zeros(question.peers.mask.shape, dtype=torch.float64)
         if values:
             table[receivers, columns] = torch.cat(values).double()[where]
         return table
 
-    def _aligned(self, networks: Tensor, pairs: Tensor, split: str) -> Tensor:
+    def _aligned(self, sent: Sent, pairs: Tensor, split: str) -> Tensor:
         """a of some pairs (P, 2) -> (P,)."""
+        networks = sent.stack.detach()
         middle = (networks[pairs[:, 0]] + networks[pairs[:, 1]]) / 2
         gradients = torch.zeros(2 * len(pairs), networks.shape[1], dtype=networks.dtype)
         entries = _by(pairs.T.flatten(), self.roster.num_clients)
 
         def build(owner: int) -> Job:
             rows = tuple((entries[owner] % len(pairs)).tolist())
-            return Job("gradients", self._options(split), {}, Networks(middle, rows))
+            return Job("gradients", self._options(split), sent.home(owner), Networks(middle, rows))
 
         def take(owner: int, told: Told) -> None:
             mine = entries[owner]
@@ -164,17 +182,19 @@ class Asking:
 
     def _temperatures(self, temperature: Tensor, question: ImageLoss) -> Part:
         """Each client whose network somebody looks at finds how sure it may be."""
-        stack, who = flat(question.networks).detach(), torch.zeros(len(temperature), dtype=torch.bool)
+        sent, who = self._sent(question.networks), torch.zeros(len(temperature), dtype=torch.bool)
+        stack = sent.stack.detach()
         who[question.peers.pairs()[2]] = True
 
         def take(i: int, told: Told) -> None:
             temperature[i] = got(told, "temperature", ()).to(temperature)
 
         options = self._options("validation")
-        return Part(who, lambda i: Job("temperatures", options, {}, Networks(stack, (i,))), take)
+        return Part(who, lambda i: Job("temperatures", options, sent.home(i), Networks(stack, (i,))), take)
 
     def _images(self, found: dict[str, Tensor], name: str, question: ImageLoss, temperature: Tensor) -> Part:
-        stack, peers = flat(question.networks).detach(), question.peers
+        sent, peers = self._sent(question.networks), question.peers
+        stack = sent.stack.detach()
         rows, columns, senders = peers.pairs()
         entries = _by(rows, self.roster.num_clients)
         sizes = self.roster.sizes(question.split).clamp(max=self.probe_size)
@@ -183,7 +203,7 @@ class Asking:
 
         def build(owner: int) -> Job:
             used = senders[entries[owner]]
-            tensors = {"temperature": temperature[used]}
+            tensors = {"temperature": temperature[used], **sent.home(owner)}
             return Job("images", self._options(question.split), tensors, Networks(stack, tuple(used.tolist())))
 
         def take(owner: int, told: Told) -> None:
@@ -198,7 +218,7 @@ class Asking:
     def _predictions(self, found: dict[str, Tensor], name: str, question: PredictionLoss) -> Part:
         """Whoever is silent has no images here: it follows the others."""
         sizes = self.roster.sizes(question.split)
-        wire = Predicting(question.predictor, question.offsets)
+        wire = Predicting(question.predictor, self.parts, question.offsets)
         found[name] = torch.full((len(sizes), int(sizes.max()), 1), torch.nan, dtype=wire.stack.dtype)
 
         def take(i: int, told: Told) -> None:
@@ -212,14 +232,15 @@ class Asking:
 class Predicting:
     """What clients predict with, client by client: for each predictor its own network, then those mixed with it."""
 
-    def __init__(self, predictors: Ensemble | Predictor, offsets: Tensor | None = None) -> None:
+    def __init__(self, predictors: Ensemble | Predictor, parts: Parts, offsets: Tensor | None = None) -> None:
         self.predictors: tuple[Predictor, ...]
         self.weights: Tensor | None = None
         if isinstance(predictors, Ensemble):
             self.predictors, self.weights, self.offsets = predictors
         else:
             self.predictors, self.offsets = (predictors,), offsets
-        stacks = [flat(each.networks).detach() for each in self.predictors]
+        self.sent = [Sent.of(each.networks, parts) for each in self.predictors]
+        stacks = [each.stack.detach() for each in self.sent]
         self.stack = torch.cat(stacks) if len(stacks) > 1 else stacks[0]
         self.count = len(stacks[0])
 
@@ -228,6 +249,7 @@ class Predicting:
         for number, (_, mixture) in enumerate(self.predictors):
             first = number * self.count
             use.append(first + i)
+            tensors |= self.sent[number].home(i, f"/{number}")
             if mixture is not None:
                 weights, peers = mixture
                 share = weights[i].where(peers.mask[i], 0).double()

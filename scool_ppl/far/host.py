@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,7 +13,8 @@ from torch import Tensor
 from scool_ppl.base.describe import feed
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.errors import USER_ERRORS, InputError, unknown
-from scool_ppl.far.wire import Answers, Description, Job, Networks, Reply, Request, flat, shaped
+from scool_ppl.far.home import SEAL, Home
+from scool_ppl.far.wire import HOME, Answers, Description, Job, Networks, Reply, Request, flat, shaped
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.tasks.named import plain, task_of, written
 from scool_ppl.train.batches import Batches, Probe, labelled, padded
@@ -40,12 +42,20 @@ STATE = "state/"
 
 
 class Host:
-    """Clients of one place, of one network, with their own optimiser and batches."""
+    """Clients of one place, of one network, with their own optimiser and batches.
 
-    def __init__(self, clients: Clients) -> None:
+    What is private stays in `home`, on disk where there is a folder for it; keeps=False sends it to the driver, and back,
+    as processes of one simulation do. What is frozen stays here either way.
+    """
+
+    def __init__(self, clients: Clients, *, keeps: bool = True, home: Path | None = None) -> None:
         self.clients, self._moved = clients, dict[str, Clients]()
         self.place = {name: i for i, name in enumerate(clients.names)}
-        self.shapes = {name: value.shape for name, value in clients.parameters().items()}
+        self.parts, leaves = clients.parts, clients.parameters()
+        self.shapes = {name: value.shape for name, value in self.parts.cooperating(leaves).items()}
+        self.private = {name: value.shape for name, value in self.parts.at_home(leaves).items()}
+        self.dtype = next(iter(leaves.values())).dtype
+        self.home = Home(home) if keeps else None
         self._batches: tuple[Plan, Batches] | None = None
         self.verbs: dict[str, Callable[[Clients, Work], Found]] = {
             "init": self._init,
@@ -91,9 +101,17 @@ class Host:
                 fingerprint=self._fingerprint(i),
                 facts=facts,
                 privacy=privacy,
+                private=self._stand_in,
             )
             for name, i in self.place.items()
         }
+
+    @property
+    def _stand_in(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """What a driver has of private parts."""
+        if self.home is not None:
+            return ((SEAL, (4,)),) if self.private else ()
+        return tuple((name, tuple(shape)) for name, shape in self.private.items())
 
     def _fingerprint(self, client: int) -> str:
         """SHA-256 of a client's data: inputs, targets as it calls them, and what they are used for."""
@@ -161,8 +179,41 @@ class Host:
 
     def _init(self, clients: Clients, work: Work) -> Found:
         (seed,) = {int(job.options["seed"] or 0) for job in work.values()}
-        networks = flat(clients.init(seed))
-        return {name: {"theta": networks[self.place[name]]} for name in work}
+        networks = clients.init(seed)
+        return {name: self._reply(networks, self.place[name], {}) for name in work}
+
+    def _reply(self, networks: Params, client: int, buffers: Params) -> dict[str, Tensor]:
+        """One client's network and buffers as the driver gets them."""
+        own = {name: value[client].cpu() for name, value in self.parts.at_home(networks).items()}
+        told = {"theta": flat(self.parts.cooperating(networks))[client]}
+        kept = {STATE + key: value[client] for key, value in buffers.items()}
+        if not own:
+            return {**told, **kept}
+        if self.home is None:
+            return {**told, HOME: flat({name: value[None] for name, value in own.items()})[0], **kept}
+        belongings = {key: value.cpu() for key, value in kept.items() if key.partition("/")[2].partition("/")[2] in own}
+        sent = {key: value for key, value in kept.items() if key not in belongings}
+        return {**told, HOME: self.home.keep({**own, **belongings}), **sent}
+
+    def _belongings(self, work: Work, key: str = HOME) -> dict[str, Params]:
+        """Of each of these clients what is private, and what belongs to it."""
+        if not self.private:
+            return {}
+        if self.home is not None:
+            return {name: self.home.find(job.tensors[key]) for name, job in work.items()}
+        rows = {name: shaped(job.tensors[key][None], self.private) for name, job in work.items()}
+        return {name: {leaf: value[0] for leaf, value in row.items()} for name, row in rows.items()}
+
+    def _completed(self, stack: Tensor, work: Work, key: str = HOME) -> Params:
+        """Flat networks (N, P), and behind what cooperates what is private of all clients of this host, (n, ...); 0 of
+        those who were not asked.
+        """
+        params, every = shaped(stack, self.shapes), self._belongings(work, key)
+        for leaf, shape in self.private.items():
+            params[leaf] = torch.zeros(len(self.place), *shape, dtype=self.dtype)
+            for name, own in every.items():
+                params[leaf][self.place[name]] = own[leaf]
+        return params
 
     def _train(self, clients: Clients, work: Work) -> Found:
         """theta, optimiser state and a pull -> theta, state, loss; with `at` of one step only, at batch `at`."""
@@ -170,7 +221,7 @@ class Host:
         plan = self._plan(next(iter(work.values())))._replace(
             absent=tuple(i for i in self.place.values() if i not in there), pull=self._pull(work)
         )
-        params, state = shaped(self._stack(work, "theta"), self.shapes), self._state(work)
+        params, state = self._completed(self._stack(work, "theta"), work), self._state(work)
         if clients.privacy is not None:
             state |= {STEPS: self._stack(work, STEPS)}
         at = next(iter(work.values())).options.get("at")
@@ -180,15 +231,14 @@ class Host:
             part = self._drawn(clients, plan).steps(int(at), int(at) + 1)
             weight = part.weight.index_fill(0, torch.tensor(plan.absent, dtype=torch.long), 0)
             trained = clients.follow(params, state, part._replace(weight=weight), plan)
-        after, buffers = flat(trained.params), dict(trained.optimizer_state)
-        started = buffers.pop(STARTED, torch.ones(len(after), dtype=torch.bool))
+        buffers = dict(trained.optimizer_state)
+        started = buffers.pop(STARTED, torch.ones(len(self.place), dtype=torch.bool))
         made = buffers.pop(STEPS, None)
         return {
             name: {
-                "theta": after[i],
+                **self._reply(trained.params, i, buffers if started[i] else {}),
                 "loss": trained.loss[i],
                 "moved": trained.moved[i],
-                **{STATE + key: value[i] for key, value in (buffers if started[i] else {}).items()},
                 **({} if made is None else {STEPS: made[i]}),
             }
             for name, i in self.place.items()
@@ -222,7 +272,13 @@ class Host:
             return {}
         started = torch.tensor([name in work and keys[0] in work[name].tensors for name in self.place])
         have = {name: job for name, job in work.items() if keys[0] in job.tensors}
-        return with_started({key.removeprefix(STATE): self._stack(have, key) for key in keys}, started)
+        state = {key.removeprefix(STATE): self._stack(have, key) for key in keys}
+        for name, own in self._belongings(have).items():
+            for key, value in own.items():
+                if key.startswith(STATE):
+                    entry = key.removeprefix(STATE)
+                    state.setdefault(entry, value.new_zeros(len(self.place), *value.shape))[self.place[name]] = value
+        return with_started(state, started)
 
     def _pull(self, work: Work) -> Pull | None:
         if "centre" not in next(iter(work.values())).tensors:
@@ -279,12 +335,13 @@ class Host:
         job = next(iter(work.values()))
         stack, peers = self._guests(work)
         probe, forward = self._probe(clients, job), clients.forward()
-        params = shaped(stack, self.shapes)
+        params = self._completed(stack, work)
         if peers.senders is None:
             asked = peers.mask.any(1)
             chosen = Probe(*(field[asked] for field in probe))
             losses = torch.zeros(peers.mask.shape, dtype=stack.dtype)
-            losses[asked] = forward.all_losses(params, chosen).T.cpu()
+            own = {name: value[asked] for name, value in self.parts.at_home(params).items()}
+            losses[asked] = forward.all_losses({**params, **own}, chosen).T.cpu()
         else:
             losses = forward.pair_losses(params, peers.senders, probe, "sender").cpu()
         if clients.privacy is not None and clients.privacy.evidence_noise:
@@ -316,7 +373,9 @@ class Host:
             rows = Probe(*(field[owner] for field in self._probe(clients, job)))
         leaves = torch.cat([networks(work[name]).picked() for name in names]).detach().requires_grad_()
         with torch.enable_grad():
-            losses = clients.forward().own_loss(shaped(leaves, self.shapes), rows)
+            params = self._completed(leaves, work)
+            own = {name: value[owner] for name, value in self.parts.at_home(params).items()}
+            losses = clients.forward().own_loss({**params, **own}, rows)
             (gradient,) = torch.autograd.grad(losses.sum(), [leaves])
         parts = zip(names, losses.split(counts), gradient.split(counts), strict=True)
         return {name: {"loss": loss, "gradient": part} for name, loss, part in parts}
@@ -327,7 +386,7 @@ class Host:
         stack = next(iter(rows.values())).new_zeros(len(self.place), len(next(iter(rows.values()))))
         for name, row in rows.items():
             stack[self.place[name]] = row
-        return shaped(stack, self.shapes)
+        return self._completed(stack, work)
 
     @torch.no_grad()
     def _temperatures(self, clients: Clients, work: Work) -> Found:
@@ -344,7 +403,8 @@ class Host:
         for name, asked in work.items():
             i = self.place[name]
             mine = Probe(*(field[i : i + 1] for field in probe))
-            params = shaped(networks(asked).picked(), self.shapes)
+            params = self._completed(networks(asked).picked(), {name: asked})
+            params |= {leaf: value[i : i + 1] for leaf, value in self.parts.at_home(params).items()}
             if not bool(mine.mask.any()):
                 found[name] = {"losses": torch.zeros(len(networks(asked).use), 0, 1)}
                 continue
@@ -384,7 +444,7 @@ class Host:
                 senders[i, :mixed] = torch.arange(behind, behind + mixed)
                 behind += mixed
         like = networks(next(iter(work.values()))).stack
-        params = shaped(torch.cat([*(row.to(like) for row in own), *guests]), self.shapes)
+        params = self._completed(torch.cat([*(row.to(like) for row in own), *guests]), work, f"{HOME}/{number}")
         return Predictor(params, (weights, Peers(weights > 0, senders)) if width else None)
 
     @torch.no_grad()

@@ -52,7 +52,9 @@ class Ranks(NamedTuple):
     def clients(self, whole: Clients) -> RemoteClients:
         """All these clients for the driver of every rank; each hosts its share of them."""
         here = whole.for_federation(whole.federation.select(self.share(whole.num_clients)))
-        return RemoteClients(RankFabric(Host(here), self), federation=whole.federation, network=whole.network)
+        return RemoteClients(
+            RankFabric(Host(here, keeps=False), self), federation=whole.federation, network=whole.network
+        )
 
     @contextmanager
     def folder(self, path: Path) -> Iterator[Path]:

@@ -16,11 +16,13 @@ from scool_ppl.errors import InputError, unknown
 from scool_ppl.far.agreement import roster_of
 from scool_ppl.far.asking import Asking, Predicting
 from scool_ppl.far.exchange import Exchange, Part, Told, got
+from scool_ppl.far.home import SEAL
 from scool_ppl.far.training import Training
-from scool_ppl.far.wire import Fabric, Job, shaped
+from scool_ppl.far.wire import HOME, Fabric, Job, shaped
 from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.named import written
 from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
+from scool_ppl.train.networks.parts import Parts
 from scool_ppl.train.privacy.account import Account
 from scool_ppl.train.privacy.evidence import check_question
 from scool_ppl.train.privacy.promise import Privacy
@@ -65,6 +67,8 @@ class RemoteClients:
         first = next(iter(described.values()))
         self.batch_size, self.probe_size = first.batch_size, first.probe_size
         self.shapes = {name: torch.Size(shape) for name, shape in first.network}
+        self.private = {name: torch.Size(shape) for name, shape in first.private}
+        self.parts = Parts(private=tuple(self.private))
         self.dtype: torch.dtype = getattr(torch, first.dtype)
         self.bytes_per_model, self._draws_noise = first.bytes_per_model, first.draws_noise
         executors = {told.executor for told in described.values()}
@@ -121,13 +125,24 @@ class RemoteClients:
         if seed not in self._initial:
             size = sum(shape.numel() for shape in self.shapes.values())
             stack = torch.zeros(self.num_clients, size, dtype=self.dtype)
+            homes = self._homes()
 
             def take(i: int, told: Told) -> None:
                 stack[i] = got(told, "theta", (size,))
+                if homes is not None:
+                    homes[i] = got(told, HOME, homes[i].shape)
 
             self.exchange([Part(self._everybody, lambda i: Job("init", {"seed": seed}, {}), take)])
-            self._initial[seed] = shaped(stack, self.shapes)
+            own = {} if homes is None else shaped(homes, self.private)
+            self._initial[seed] = {**shaped(stack, self.shapes), **own}
         return {name: value.clone() for name, value in self._initial[seed].items()}
+
+    def _homes(self) -> Tensor | None:
+        """Room for what stands for everybody's private part."""
+        if not self.private:
+            return None
+        size = sum(shape.numel() for shape in self.private.values())
+        return torch.zeros(self.num_clients, size, dtype=torch.int64 if SEAL in self.private else self.dtype)
 
     @property
     def _everybody(self) -> Tensor:
@@ -158,8 +173,13 @@ class RemoteClients:
                 "this model trains on others' data, which takes two messages a step; expected clients in one process, or "
                 "ranks of torchrun; choose another model"
             )
+        if plan.shares is not None and self.private:
+            raise InputError(
+                "this model trains networks on others' images, of which private parts would have to learn, too; expected "
+                "clients in one process; choose another model, or declare nothing private"
+            )
         training = Training(
-            self.exchange, self._roster, self.batch_size, self.shapes, params, optimizer_state or {}, plan
+            self.exchange, self._roster, self.batch_size, self.shapes, self.private, params, optimizer_state or {}, plan
         )
         if plan.shares is not None:
             assert not isinstance(pull, Coupling)
@@ -172,7 +192,7 @@ class RemoteClients:
         for question in questions.values():
             check_question(question, privacy)
         entropy = torch.tensor([told.entropy for told in self.described.values()], dtype=self.dtype)
-        asking = Asking(self.exchange, self._roster, entropy, self.probe_size, seed, round)
+        asking = Asking(self.exchange, self._roster, entropy, self.probe_size, self.parts, seed, round)
         found = asking.answers(questions)
         self.silent = asking.silent or self.silent
         return found
@@ -195,7 +215,7 @@ class RemoteClients:
 
             return Part(who, lambda i: wire.job("evaluate", i, {"split": split}), take)
 
-        parts = [part(Predicting(each), table) for each, table in zip(asked, tables, strict=True)]
+        parts = [part(Predicting(each, self.parts), table) for each, table in zip(asked, tables, strict=True)]
         self.silent = self.exchange.attempt(parts)
         return tuple(Evaluation(*table.T) for table in tables)
 
@@ -208,7 +228,7 @@ class RemoteClients:
         self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None
     ) -> tuple[Tensor, Tensor]:
         """Outputs (K, n, ...) of every client's network, mixture or ensemble on its own rows of a split, mask (K, n)."""
-        wire = Predicting(params if isinstance(params, Ensemble) else Predictor(params, mixture))
+        wire = Predicting(params if isinstance(params, Ensemble) else Predictor(params, mixture), self.parts)
         who, sizes = self._with_rows(split), self._roster.sizes(split)
         mask = torch.arange(int(sizes.max()))[None] < sizes[:, None]
         found: list[Tensor] = []

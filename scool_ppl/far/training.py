@@ -13,10 +13,11 @@ from scool_ppl.base.randomness import generator
 from scool_ppl.data.roster import Roster
 from scool_ppl.far.exchange import Exchange, Part, Told, got
 from scool_ppl.far.host import STATE
-from scool_ppl.far.wire import Job, Networks, Option, Shapes, flat, shaped
-from scool_ppl.train.batches import Batches, batch_sizes, last_epoch, shared
+from scool_ppl.far.wire import HOME, Job, Networks, Option, Sent, Shapes, flat, shaped
+from scool_ppl.train.batches import Batches, batch_sizes, batch_table, last_epoch
 from scool_ppl.train.contract import Coupling, Plan, Pull, Trained
 from scool_ppl.train.executors.executor import STARTED, who_started, with_started
+from scool_ppl.train.networks.parts import Parts
 from scool_ppl.train.privacy.account import STEPS
 from scool_ppl.train.questions import Params
 
@@ -30,12 +31,15 @@ class Training:
         roster: Roster,
         batch_size: int,
         shapes: Shapes,
+        private: Shapes,
         params: Params,
         state: Params,
         plan: Plan,
     ) -> None:
         self.exchange, self.roster, self.shapes, self.plan = exchange, roster, shapes, plan
-        self.theta, count = flat(params).clone(), roster.num_clients
+        self.private, count = private, roster.num_clients
+        self.theta, homes = Sent.of(params, Parts(private=tuple(private)))
+        self.theta, self.homes = self.theta.clone(), None if homes is None else homes.clone()
         self.made = state[STEPS].clone() if STEPS in state else None
         """(K,): of private clients, the steps that each has made; its host counts them."""
         state = {key: value for key, value in state.items() if key != STEPS}
@@ -80,16 +84,10 @@ class Training:
 
     def _table(self) -> Batches:
         """Whose which batch counts how much at which step: (K, S, M) of client, number of its batch, and weight."""
-        count, steps = self.sizes.shape
-        own = Batches(
-            torch.arange(count)[:, None, None].expand(count, steps, 1),
-            (self.sizes > 0).double()[..., None],
-            torch.arange(steps)[None, :, None].expand(count, steps, 1),
-        )
         shares = self.plan.shares
         assert shares is not None
         random = generator(self.plan.seed, "share", self.plan.round) if shares.sampled else None
-        table = shared(own, shares.others, shares.own, random)
+        table = batch_table(self.sizes, shares.others, shares.own, random)
         return table._replace(weight=table.weight * self.present[:, None, None])
 
     def _gradients(self, table: Batches, losses: Tensor) -> Tensor:
@@ -123,10 +121,11 @@ class Training:
         """Local training of these clients, or its step `at`."""
         theta, centre = self.theta, None if pull is None else flat(pull.centre)
         options = self._options if at is None else {**self._options, "at": at}
-        after = theta.clone()
+        after, homes = theta.clone(), self.homes
+        self.homes = None if homes is None else homes.clone()
 
         def build(i: int) -> Job:
-            tensors = {"theta": theta[i], **self._state(i)}
+            tensors = {"theta": theta[i], **Sent(theta, homes).home(i), **self._state(i)}
             if self.made is not None:
                 tensors[STEPS] = self.made[i]
             if pull is not None and centre is not None:
@@ -154,6 +153,8 @@ class Training:
         after[i] = got(told, "theta", after[i].shape)
         if self.made is not None:
             self.made[i] = got(told, STEPS, ())
+        if self.homes is not None:
+            self.homes[i] = got(told, HOME, self.homes[i].shape)
         if "loss" in told:
             self.loss[i] = got(told, "loss", ())
         for key, value in told.items():
@@ -168,4 +169,5 @@ class Training:
         state = with_started(self.buffers, self.started) if self.buffers else {}
         if self.made is not None:
             state = {**state, STEPS: self.made}
-        return Trained(shaped(self.theta, self.shapes), state, loss, self.moves.any(1))
+        own = {} if self.homes is None else shaped(self.homes, self.private)
+        return Trained({**shaped(self.theta, self.shapes), **own}, state, loss, self.moves.any(1))

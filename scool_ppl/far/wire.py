@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from scool_ppl.train.networks.parts import Parts
 from scool_ppl.train.questions import Params
 
 Option = str | int | float | bool | None
@@ -65,8 +66,9 @@ class Description(NamedTuple):
 
     rows: of training, validation and test. counts: how often it has each class in each of them. task: as text, None for a
     class of the user's own. statistics: see `Task.statistics`. entropy: the loss of knowing only how its own training
-    targets are distributed. network: names, shapes and dtype of the parameters. facts: see `AnyClients.facts`. privacy:
-    the fields of its `train.Privacy`, None if it has none.
+    targets are distributed. network: names, shapes and dtype of the parameters that cooperate. private: names and shapes of
+    what stands for those that do not: these themselves, or the seal of what stays at home. facts: see `AnyClients.facts`.
+    privacy: the fields of its `train.Privacy`, None if it has none.
     """
 
     rows: tuple[int, ...]
@@ -87,6 +89,7 @@ class Description(NamedTuple):
     fingerprint: str
     facts: dict[str, list[str]]
     privacy: dict[str, float | None] | None = None
+    private: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 class Fabric(Protocol):
@@ -113,6 +116,27 @@ class Fabric(Protocol):
 def size(tensors: Mapping[str, Tensor]) -> int:
     """Bytes of tensors by name."""
     return sum(value.numel() * value.element_size() for value in tensors.values())
+
+
+class Sent(NamedTuple):
+    """Networks as they travel: what cooperates, flat (K, P), to whoever is to see it; and what stands for each client's
+    private part, flat (K, H), to this client alone; None where nothing is private.
+    """
+
+    stack: Tensor
+    private: Tensor | None
+
+    @classmethod
+    def of(cls, networks: Params, parts: Parts) -> Sent:
+        own = parts.at_home(networks)
+        return cls(flat(parts.cooperating(networks)), flat(own) if own else None)
+
+    def home(self, client: int, number: int | str = "") -> dict[str, Tensor]:
+        """What one client gets back of its own, under the name that a job has for it."""
+        return {} if self.private is None else {f"{HOME}{number}": self.private[client].detach()}
+
+
+HOME = "home"
 
 
 def flat(params: Params) -> Tensor:

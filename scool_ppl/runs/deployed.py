@@ -37,7 +37,7 @@ def save(run: Path, deployment: Deployment, blueprint: Blueprint | None = None) 
     it takes to build them.
     """
     tensors: Tensors = {}
-    choice = encode(_on_cpu(deployment), tensors, "")
+    choice, told = encode(_on_cpu(deployment), tensors, ""), encode(blueprint, tensors, "blueprint")
     networks = safetensors.torch.save(tensors)
     folder = run / FOLDER
     folder.mkdir(exist_ok=True)
@@ -46,7 +46,7 @@ def save(run: Path, deployment: Deployment, blueprint: Blueprint | None = None) 
     content = {
         "sha256": hashlib.sha256(networks).hexdigest(),
         "deployment": choice,
-        "blueprint": encode(blueprint, {}, "blueprint"),
+        "blueprint": told,
     }
     with replacing(folder / CHOICE) as temporary:
         temporary.write_text(json.dumps(content, indent=1) + "\n")

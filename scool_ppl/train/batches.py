@@ -148,6 +148,21 @@ def shared(
     )
 
 
+def batch_table(sizes: Tensor, weights: Tensor, own_weight: Tensor, sampled: torch.Generator | None = None) -> Batches:
+    """Whose which batch counts how much at which step of `shared`: (K, S, M) of owners (`index`), numbers (`targets`) and
+    weights.
+
+    sizes: (K, S), images in each client's own batches, 0 after its last.
+    """
+    count, steps = sizes.shape
+    own = Batches(
+        torch.arange(count)[:, None, None].expand(count, steps, 1),
+        (sizes > 0).double()[..., None],
+        torch.arange(steps)[None, :, None].expand(count, steps, 1),
+    )
+    return shared(own, weights, own_weight, sampled)
+
+
 def _order(count: int, batch_size: int, epochs: int, steps: int | None) -> tuple[int, Tensor]:
     """With so many images: how often a client goes through them, and which places of its batches are filled, (S, B)."""
     size = max(1, min(batch_size, count))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Self
 
@@ -13,25 +13,27 @@ import torch
 from torch import Tensor, nn
 
 from scool_ppl.base.arguments import check_kind, whole
-from scool_ppl.base.describe import named, settings, shown_html, signature
+from scool_ppl.base.describe import digest, named, settings, shown_html, signature
 from scool_ppl.base.randomness import generator, key, seeded
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.roster import Roster
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.batches import Batches, Probe, drawn, labelled, last_epoch, padded, shared, shuffled
+from scool_ppl.train.batches import Batches, Probe, batch_table, drawn, labelled, last_epoch, padded, shared, shuffled
 from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
-from scool_ppl.train.examine import examine
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer, step_by
 from scool_ppl.train.executors.lockstep import in_lock_step
 from scool_ppl.train.executors.private import check_sample_by_sample, private_batches
+from scool_ppl.train.executors.sharing import by_shares
 from scool_ppl.train.faults import check_held_out, check_probed
 from scool_ppl.train.forward import Forward
 from scool_ppl.train.gradients import midpoint_alignment
 from scool_ppl.train.networks import network_of
-from scool_ppl.train.precision import PRECISIONS, in_bf16
+from scool_ppl.train.networks.examine import examine
+from scool_ppl.train.networks.parts import declared
+from scool_ppl.train.networks.precision import PRECISIONS, in_bf16
 from scool_ppl.train.privacy.account import STEPS, Account, steps_made
 from scool_ppl.train.privacy.evidence import check_question, noised_own, noised_pairs
 from scool_ppl.train.privacy.promise import Privacy
@@ -57,7 +59,9 @@ class Clients:
     `executor_name`, and in the user's cache for other processes, see `executors.remembered`. The two agree up to
     rounding; networks with dropout draw different noise in each, so for them `auto` does not measure but takes the stack
     wherever it runs. precision: `full`, or `bf16`, see `precision.in_bf16`. privacy: training is DP-SGD, and
-    losses of networks are noised, see `privacy.promise`, also for what that does not promise.
+    losses of networks are noised, see `privacy.promise`, also for what that does not promise. frozen, private: names of
+    parameters, or shell patterns such as "head.*"; all others cooperate, see `networks.parts`. What is frozen is as
+    `network` builds it, from seed 0 where that draws random numbers.
     """
 
     def __init__(
@@ -74,6 +78,8 @@ class Clients:
         precision: str = "full",
         common_start: bool = True,
         privacy: Privacy | None = None,
+        frozen: Collection[str] = (),
+        private: Collection[str] = (),
     ) -> None:
         if not whole(batch_size, probe_size):
             raise InputError(
@@ -87,6 +93,9 @@ class Clients:
         self._hold(federation)
         output_shape = self._task.output_shape(federation.inputs.shape[1:])
         self._module, random, self._width = examine(self.network, self.inputs[:2], output_shape, self._dtype)
+        self.parts = declared(self._module, frozen, private)
+        for name in self.parts.frozen:
+            self._module.get_parameter(name).requires_grad_(False)
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
         self.precision = precision
@@ -141,8 +150,14 @@ class Clients:
 
     @property
     def bytes_per_model(self) -> int:
-        """Size of one client's parameters in bytes."""
-        return sum(leaf.numel() * leaf.element_size() for leaf in self._module.parameters())
+        """Size in bytes of what is sent of one client's network: the parameters that cooperate."""
+        sent = self.parts.cooperating(self.parameters()).values()
+        return sum(leaf.numel() * leaf.element_size() for leaf in sent)
+
+    @property
+    def frozen(self) -> Params:
+        """The parameters that all clients have in common, without a leading dimension."""
+        return {name: self._module.get_parameter(name).detach() for name in self.parts.frozen}
 
     @property
     def account(self) -> Account | None:
@@ -161,12 +176,19 @@ class Clients:
                 *signature(dict(self._module.named_parameters())),
                 *(["in bf16"] if self.precision == "bf16" else ()),
             ],
+            **self._told_parts(),
             "optimizer": [named(self.optimizer), *settings(self.optimizer)],
             "batch size": [str(self.batch_size)],
             "probe size": [str(self.probe_size)],
             **({"privacy": settings(self.privacy)} if self.privacy is not None else {}),
             "data": [f"SHA-256 {self.federation.fingerprint}"],
         }
+
+    def _told_parts(self) -> Facts:
+        """Which parameters are private, and which are frozen at what."""
+        frozen = [f"'{name}' SHA-256 {digest(value)}" for name, value in self.frozen.items()]
+        told = {"private parameter": list(self.parts.private), "frozen parameter": frozen}
+        return {kind: names for kind, names in told.items() if names}
 
     def init(self, seed: int) -> Params:
         """theta^0: the same for all clients, or with common_start=False one per client, keyed by its name."""
@@ -179,7 +201,12 @@ class Clients:
     def _fresh(self, seed: int) -> Params:
         with seeded(seed, self.device):
             module = self.network()
-        return {name: leaf.detach() for name, leaf in module.to(self.device, self._dtype).named_parameters()}
+        return self._trained(module.to(self.device, self._dtype))
+
+    def _trained(self, module: nn.Module) -> Params:
+        """What is trained of a network, what cooperates before what is private."""
+        leaves = {name: leaf.detach() for name, leaf in module.named_parameters() if name not in self.parts.frozen}
+        return {**self.parts.cooperating(leaves), **self.parts.at_home(leaves)}
 
     def away(self, round: int) -> Mapping[str, str]:
         """Nobody: whoever is in this process takes part."""
@@ -197,6 +224,8 @@ class Clients:
                 "no more is accounted for; choose another model, or train without noise"
             )
         batches = self.batches(plan, steps_made(optimizer_state or {}, self.num_clients))
+        if plan.shares is not None and self.parts.private:
+            return self._by_shares(params, optimizer_state or {}, batches, plan)
         if plan.shares is not None:
             random = generator(plan.seed, "share", plan.round) if plan.shares.sampled else None
             batches = shared(batches, plan.shares.others, plan.shares.own, random)
@@ -219,6 +248,7 @@ class Clients:
         state, made = optimizer_state or {}, steps_made(optimizer_state or {}, self.num_clients)
         state = {name: value for name, value in state.items() if name != STEPS}
         self._check(params)
+        params = {name: params[name] for name in self.parameters()}
         self._executors.choose(batches, partial(self._trial, params))
         batches = self._placed(batches)
         seeds = [key(plan.seed, "dropout", plan.round, name) for name in self.names]
@@ -232,6 +262,24 @@ class Clients:
         if self.privacy is None:
             return trained
         return trained._replace(optimizer_state={**state, STEPS: made + active.sum(1)})
+
+    def _by_shares(self, params: Params, state: Params, batches: Batches, plan: Plan) -> Trained:
+        """Training on others' images, too, that each meet their owner's private part."""
+        if self.draws_noise:
+            raise InputError(
+                "networks with dropout and private parts were to train on others' images, expected networks that draw no "
+                "random numbers; take another network, or declare nothing private"
+            )
+        assert plan.shares is not None
+        forward, sizes = self._forward(params), batches.samples
+        random = generator(plan.seed, "share", plan.round) if plan.shares.sampled else None
+        table = batch_table(sizes, plan.shares.others, plan.shares.own, random).without(plan.absent)
+        params = {name: params[name] for name in self.parameters()}
+        params, state, losses = by_shares(forward, self.stepped, params, state, self._placed(batches), table)
+        moves = (table.weight != 0).any(-1)
+        samples = (sizes[table.index, table.targets] * (table.weight != 0)).sum(-1)
+        per_epoch = (self.federation.sizes("train") / self.batch_size).ceil()
+        return Trained(params, state, last_epoch(losses, samples, moves, per_epoch), moves.any(1))
 
     def _placed(self, batches: Batches) -> Batches:
         placed = batches.each(lambda field: field.to(self.device))
@@ -248,15 +296,14 @@ class Clients:
         return self._executors.loop.random
 
     def parameters(self) -> Params:
-        """The parameters of one network as it was built: their names and shapes."""
-        return {name: leaf.detach() for name, leaf in self._module.named_parameters()}
+        """What is trained of one network as it was built: names and shapes, without a leading dimension."""
+        return self._trained(self._module)
 
     def stepped(self, params: Params, state: Params, gradients: Params) -> tuple[Params, Params]:
         """One step of one client's optimiser by gradients that others have found; its parameters and optimiser state."""
-        trainable = [name for name, leaf in self._module.named_parameters() if leaf.requires_grad]
-        leaves = {name: params[name].detach().clone().requires_grad_() for name in trainable}
+        leaves = {name: value.detach().clone().requires_grad_() for name, value in params.items()}
         kept = step_by(self.optimizer, leaves, state, gradients)
-        return params | {name: leaf.detach() for name, leaf in leaves.items()}, kept
+        return {name: leaf.detach() for name, leaf in leaves.items()}, kept
 
     def forward(self) -> Forward:
         """What answers are computed on, of any networks; which settles the executor."""
@@ -264,11 +311,12 @@ class Clients:
 
     def _check(self, params: Params, guests: bool = False) -> None:
         """Raises InputError unless these are networks of all clients; behind them may be those of `guests`."""
-        expected = {name: (self.num_clients, *leaf.shape) for name, leaf in self._module.named_parameters()}
+        expected = {name: (self.num_clients, *leaf.shape) for name, leaf in self.parameters().items()}
         found = {name: tuple(value.shape) for name, value in params.items()}
         if guests:
-            count = max(self.num_clients, min((shape[0] for shape in found.values() if shape), default=0))
-            expected = {name: (count, *shape[1:]) for name, shape in expected.items()}
+            shared = [shape for name, shape in found.items() if name not in self.parts.private]
+            count = max(self.num_clients, min((shape[0] for shape in shared if shape), default=0))
+            expected |= {name: (count, *shape[1:]) for name, shape in self.parts.cooperating(expected).items()}
         if found != expected:
             wrong = min(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
             raise InputError(
@@ -298,7 +346,8 @@ class Clients:
             first = {name: value[: self.num_clients] for name, value in networks[0].items()}
             self._executors.choose(None, partial(self._trial, first))
         clip = math.inf if self.privacy is None else self.privacy.evidence_clip or math.inf
-        return Forward(self._executors.running, self._executors.loop, self._task, self.inputs, self._width, clip)
+        executors = self._executors
+        return Forward(executors.running, executors.loop, self._task, self.inputs, self._width, clip, self.parts)
 
     @torch.no_grad()
     def evaluate(self, params: Params | Ensemble, split: str = "test", mixture: Mixture | None = None) -> Evaluation:
@@ -420,7 +469,7 @@ class Clients:
         data = senders if whose == "receiver" else own
         self._check_probe(probe, data[peers.mask.cpu()])
         forward = self._forward(networks)
-        if peers.is_table:
+        if peers.is_table or self.parts.private:
             losses = forward.pair_losses(networks, senders, probe, whose)
         else:
             losses = forward.all_losses(networks, probe)

@@ -15,6 +15,7 @@ from scool_ppl.base.statistics import over_clients
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.roster import Roster
 from scool_ppl.graph.candidates import Peers, not_finite
+from scool_ppl.train.networks.parts import Parts
 from scool_ppl.train.privacy.account import Account
 from scool_ppl.train.questions import Ensemble, Mixture, Params, Predictor, Question
 
@@ -35,7 +36,7 @@ class Pull(NamedTuple):
 
 class Coupling(NamedTuple):
     """A pull between clients: adds sum_j weights_ij (theta_i - theta_j) to client i's gradient at every step, theta_j being
-    where the sender is at that step; weights (K, M) of the candidates `peers`.
+    where the sender is at that step; weights (K, M) of the candidates `peers`; names: of which parameters, None for all.
 
     Clients in this process take their steps together. Clients who cannot see one another's networks within a round, as
     those who live elsewhere or are hostile, hold all theta_j where the round began, `held(theta^t)`. With one step a
@@ -44,9 +45,11 @@ class Coupling(NamedTuple):
 
     weights: Tensor
     peers: Peers
+    names: tuple[str, ...] | None = None
 
     def held(self, params: Params) -> Pull:
         """The pull towards these networks; one that is not finite pulls nobody."""
+        params = params if self.names is None else {name: params[name] for name in self.names}
         broken = [found.cpu() for value in params.values() if (found := not_finite(value.flatten(1))) is not None]
         peers = self.peers.among(~torch.stack(broken).any(0)) if broken else self.peers
         weights = torch.where(peers.mask, self.weights, torch.zeros_like(self.weights))
@@ -157,8 +160,12 @@ class AnyClients(Protocol, metaclass=_Contract):
     def num_clients(self) -> int: ...
 
     @property
+    def parts(self) -> Parts:
+        """Which parameters cooperate, and which do not."""
+
+    @property
     def bytes_per_model(self) -> int:
-        """Size of one network's parameters."""
+        """Size of what is sent of one network: the parameters that cooperate."""
 
     @property
     def carried(self) -> int | None:
@@ -239,6 +246,10 @@ class Wrapper:
     @property
     def num_clients(self) -> int:
         return self.clients.num_clients
+
+    @property
+    def parts(self) -> Parts:
+        return self.clients.parts
 
     @property
     def bytes_per_model(self) -> int:

@@ -13,6 +13,7 @@ from torch import Tensor
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Probe
 from scool_ppl.train.executors.executor import Executor, mixed
+from scool_ppl.train.networks.parts import EVERYTHING, Parts
 from scool_ppl.train.privacy.evidence import bounded
 from scool_ppl.train.questions import Ensemble, Mixture, Params, PredictionLoss, Predictor
 
@@ -26,7 +27,8 @@ class Forward:
     """An executor and the inputs that it runs on; `width`: elements of the networks' widest layer for one input.
 
     one_by_one: the executor for networks that all see the same many inputs. clip: of the losses of single inputs whose
-    means are evidence, see `privacy.evidence`.
+    means are evidence, see `privacy.evidence`. parts: of the networks, of which each meets a client's images with what is
+    private of that client.
     """
 
     executor: Executor
@@ -35,6 +37,7 @@ class Forward:
     inputs: Tensor
     width: int
     clip: float = math.inf
+    parts: Parts = EVERYTHING
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Losses input by input, as evidence counts them."""
@@ -87,7 +90,7 @@ class Forward:
         if mixture is None:
             outputs = self.executor.forward(networks, inputs)
         else:
-            outputs = mixed(self.executor, networks, inputs, *mixture)
+            outputs = mixed(self.executor, networks, inputs, *mixture, self.parts)
         return outputs if offsets is None else outputs + _beside(offsets, outputs)
 
     def _combined(self, ensemble: Ensemble, inputs: Tensor) -> Tensor:
@@ -121,8 +124,12 @@ class Forward:
         return torch.as_tensor(total) / mask.sum(-1)
 
     def all_losses(self, networks: Params, probe: Probe) -> Tensor:
-        """loss[i, j] of every network i on every row j of a probe (K, P): each network sees the same pile of inputs."""
+        """loss[i, j] of every network i on every row j of a probe (K, P): each network sees the same pile of inputs, but
+        where a part of it is the rows' own.
+        """
         mask, count = probe.mask, len(next(iter(networks.values())))
+        if self.parts.private:
+            return self.pair_losses(networks, torch.arange(count).expand(len(mask), -1), probe, "sender").T
         index, targets = (field[mask].to(self.inputs.device) for field in (probe.index, probe.targets))
         owner = mask.nonzero()[:, 0].to(self.inputs.device)
         totals = next(iter(networks.values())).new_zeros(count, len(mask))
@@ -140,11 +147,13 @@ class Forward:
 
         senders: (K, M), None if column m is network m. temperature: (K,), of each network.
         """
-        if senders is None:
+        rows = torch.arange(len(probe.mask), device=self.inputs.device)
+        if senders is None and not self.parts.private:
             return self._image_losses_of_all(networks, probe, temperature)
+        senders = torch.arange(len(temperature)).expand(len(rows), -1) if senders is None else senders
         columns = []
         for chosen in senders.to(self.inputs.device).T:
-            models = {name: value[chosen] for name, value in networks.items()}
+            models = self.parts.completed(networks, chosen, rows)
             columns.append(self._own_image_losses(models, probe, temperature[chosen]))
         return torch.stack(columns, 1)
 
@@ -194,14 +203,19 @@ class Forward:
         """
         senders = senders.to(self.inputs.device)
         probe = Probe(*(field.to(self.inputs.device) for field in probe))
-        if whose == "receiver":
+        if whose == "receiver" and not self.parts.private:
             return self._of_own_networks(networks, senders, probe)
         size = sum(value[0].numel() for value in networks.values())
-        receivers = torch.arange(len(senders), device=senders.device)[:, None].expand_as(senders).flatten()
+        models, images = (
+            senders.flatten(),
+            torch.arange(len(senders), device=senders.device).repeat_interleave(senders.shape[1]),
+        )
+        if whose == "receiver":
+            models, images = images, models
         found = []
         for pairs in torch.arange(senders.numel(), device=senders.device).split(max(1, _ELEMENTS_IN_CACHE // size)):
-            models = {name: taken(value, senders.flatten()[pairs]) for name, value in networks.items()}
-            found.append(self.own_loss(models, Probe(*(field[receivers[pairs]] for field in probe))))
+            chosen = self.parts.completed(networks, models[pairs], images[pairs])
+            found.append(self.own_loss(chosen, Probe(*(field[images[pairs]] for field in probe))))
         return torch.cat(found).view_as(senders)
 
     def _of_own_networks(self, networks: Params, senders: Tensor, probe: Probe) -> Tensor:

@@ -14,7 +14,8 @@ PAIRS_AT_ONCE = 256
 
 
 def midpoint_alignment(forward: Forward, networks: Params, peers: Peers, probe: Probe) -> Tensor:
-    """a_ij = <grad f_i(m_ij), grad f_j(m_ij)> at m_ij = (theta_i + theta_j) / 2, (K, M); 0 where masked.
+    """a_ij = <grad f_i(m_ij), grad f_j(m_ij)> at m_ij = (theta_i + theta_j) / 2, (K, M); 0 where masked. Of networks with
+    private parts f_i is the loss with client i's own, and the gradient that in what cooperates.
 
     Symmetric, so every unordered pair is computed once; pairs go in chunks, so memory does not grow with their number.
     """
@@ -31,13 +32,15 @@ def midpoint_alignment(forward: Forward, networks: Params, peers: Peers, probe: 
 def _aligned(forward: Forward, networks: Params, pairs: Tensor, probe: Probe) -> Tensor:
     """a of some pairs (P, 2) -> (P,)."""
     first, second = pairs.T
-    middle = {name: ((value[first] + value[second]) / 2).detach().requires_grad_() for name, value in networks.items()}
+    shared, own = forward.parts.cooperating(networks), forward.parts.at_home(networks)
+    middle = {name: ((value[first] + value[second]) / 2).detach().requires_grad_() for name, value in shared.items()}
     leaves = list(middle.values())
     gradients = []
     for owner in (first, second):
+        completed = {**middle, **{name: value[owner].detach() for name, value in own.items()}}
         rows = Probe(probe.index[owner], probe.targets[owner], probe.mask[owner])
         with torch.enable_grad():
-            loss = forward.own_loss(middle, rows).sum()
+            loss = forward.own_loss(completed, rows).sum()
         gradients.append(torch.autograd.grad(loss, leaves))
     products = [(one * other).flatten(1).sum(1) for one, other in zip(*gradients, strict=True)]
     return torch.stack(products).sum(0)

@@ -21,7 +21,8 @@ STRENGTHS: dict[Attack, float] = {"sign-flip": 1.0, "scaled": 10.0, "random": 1.
 
 
 class HostileClients(Wrapper):
-    """The clients given, a seeded share of whom is hostile: what they have trained is replaced before others see it.
+    """The clients given, a seeded share of whom is hostile: what they have trained is replaced before others see it; what
+    is private nobody sees.
 
     With Delta_i what local training did to hostile client i, mu and sigma mean and standard deviation of the honest
     clients' Delta for every parameter, and s the `strength`, theta_i becomes theta_i^t plus
@@ -92,16 +93,17 @@ class HostileClients(Wrapper):
         hostile = (~self.honest & trained.moved).nonzero().flatten()
         if self.attack == "label-flip" or len(hostile) == 0:
             return trained
-        updates = {name: trained.params[name] - params[name] for name in params}
+        shown = self.parts.cooperating(trained.params)
+        updates = {name: value - params[name] for name, value in shown.items()}
         sound = torch.stack([value.reshape(len(value), -1).isfinite().all(1).cpu() for value in updates.values()]).all(
             0
         )
         sent = self._sent(updates, hostile, self.honest & trained.moved & sound, plan.round)
         attacked = {
             name: value.index_copy(0, hostile.to(value.device), params[name][hostile] + sent[name].to(value))
-            for name, value in trained.params.items()
+            for name, value in shown.items()
         }
-        return trained._replace(params=attacked)
+        return trained._replace(params={**trained.params, **attacked})
 
     def _sent(self, updates: Params, hostile: Tensor, honest: Tensor, round: int) -> Params:
         """What the hostile clients (H,) say that training did to their networks, name -> (H, ...)."""

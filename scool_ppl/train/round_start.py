@@ -35,9 +35,9 @@ class RoundStart(NamedTuple):
 
     clients: AnyClients
     params: Params
-    """theta^t, name -> (K, ...)."""
+    """theta^t, name -> (K, ...): the parameters that cooperate, which are all that others see."""
     initial: Params
-    """theta^0, where the model needs it, else empty."""
+    """theta^0 of these, where the model needs it, else empty."""
     peers: Peers | None
     """The last round's candidates, None before the first."""
     weights: Tensor | None
@@ -52,6 +52,13 @@ class RoundStart(NamedTuple):
     seed: int
     absent: tuple[int, ...] = ()
     """Clients who sit this round out."""
+    private: Params = {}  # never changed
+    """theta^t of the parameters that stay at home."""
+
+    @property
+    def networks(self) -> Params:
+        """theta^t, whole."""
+        return {**self.params, **self.private}
 
     @property
     def num_clients(self) -> int:
@@ -81,10 +88,18 @@ class RoundStart(NamedTuple):
         pull: Pull | Coupling | None = None,
         shares: Shares | None = None,
     ) -> Trained:
-        """Local training, in which the absent do not move; a client whose training broke is a ClientError."""
-        trained = self.clients.train(params, optimizer, self.plan._replace(pull=pull, shares=shares))
+        """Local training, in which the absent do not move; a client whose training broke is a ClientError.
+
+        Networks without what is private are completed by the clients' own, and come back without.
+        """
+        if isinstance(pull, Coupling) and self.private:
+            pull = pull._replace(names=tuple(self.params))
+        plan = self.plan._replace(pull=pull, shares=shares)
+        trained = self.clients.train(
+            {**params, **{n: v for n, v in self.private.items() if n not in params}}, optimizer, plan
+        )
         check_training(trained, self.present, self.clients.names)
-        return trained
+        return trained._replace(params={name: trained.params[name] for name in params})
 
     def generator(self, *purpose: str | int) -> torch.Generator:
         """Randomness for a purpose in this round."""

@@ -27,7 +27,7 @@ from scool_ppl.tasks.weighted import BALANCED, balanced
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.executors.descent import MakeOptimizer
 from scool_ppl.train.networks import NETWORKS, network_of
-from scool_ppl.train.precision import PRECISIONS
+from scool_ppl.train.networks.precision import PRECISIONS
 from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.zoo.load import load_model
 
@@ -80,6 +80,10 @@ class Settings:
         "auto", f"auto, {', '.join(NETWORKS)}, or your own: a .py file with build(input_shape, outputs)"
     )
     width: float | None = _option(None, "width of cnn, resnet9 and chars, 1 is the papers'")
+    frozen: str | None = _option(
+        None, "parameters that are not trained, the same for all clients: names or patterns, e.g. '0.*,2.*'"
+    )
+    private: str | None = _option(None, "parameters that stay with their client and are never mixed, e.g. '3.*'")
     executor: Literal["auto", "stacked", "loop"] = _option(
         _CLIENTS["executor"], "auto, stacked or loop: how clients are run"
     )
@@ -175,6 +179,8 @@ class Settings:
             precision=self.precision,
             privacy=self.privacy,
             device=self.device,
+            frozen=_listed(self.frozen),
+            private=_listed(self.private),
         )
 
     def model(
@@ -201,6 +207,11 @@ class Settings:
                 f"e-step '{self.e_step}' was asked for, {type(model.prior).__name__} {reason}; leave --e-step out"
             )
         return model._replace(e_step=E_STEPS[self.e_step]())
+
+
+def _listed(names: str | None) -> tuple[str, ...]:
+    """The parts of a text between commas."""
+    return () if names is None else tuple(part.strip() for part in names.split(",") if part.strip())
 
 
 def own_way(step: EStep) -> str | None:

@@ -52,7 +52,7 @@ def descend(
         )
         for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
             leaf.grad = None if gradient is None else as_laid_out(gradient, leaf)
-            if pull is not None:
+            if pull is not None and name in pull.centre:
                 strength = pull.strength.view(*pull.strength.shape, *(1,) * (leaf.dim() - pull.strength.dim()))
                 proximal = strength * (leaf.detach() - pull.centre[name])
                 leaf.grad = as_laid_out(proximal if gradient is None else gradient + proximal, leaf)

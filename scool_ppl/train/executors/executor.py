@@ -12,6 +12,7 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
+from scool_ppl.train.networks.parts import EVERYTHING, Parts
 from scool_ppl.train.questions import Params
 
 STARTED = "started"
@@ -46,8 +47,11 @@ class Executor(Protocol):
         ...
 
 
-def mixed(executor: Executor, params: Params, inputs: Tensor, weights: Tensor, peers: Peers) -> Tensor:
-    """Outputs (K, B, ...) that predict as sum_j w_ij p(y | h_theta_j(x)), x of client i (K, B, ...); rows of w normalised.
+def mixed(
+    executor: Executor, params: Params, inputs: Tensor, weights: Tensor, peers: Peers, parts: Parts = EVERYTHING
+) -> Tensor:
+    """Outputs (K, B, ...) that predict as sum_j w_ij p(y | h_theta_j(x)), x of client i (K, B, ...); rows of w normalised;
+    each network with what is private of client i.
 
     For classes log sum_j w_ij softmax h_theta_j(x), for regression sum_j w_ij h_theta_j(x).
 
@@ -62,7 +66,7 @@ def mixed(executor: Executor, params: Params, inputs: Tensor, weights: Tensor, p
     predicted: Tensor | float = 0.0
     for part, sender in [(alone, clients), *columns]:
         if float(part.max()) > 1e-6:
-            models = {name: value[sender.to(value.device)] for name, value in params.items()}
+            models = parts.completed(params, sender, clients)
             each = executor.task.predictive(executor.forward(models, inputs))
             predicted = predicted + part.to(each).view(-1, *(1,) * (each.dim() - 1)) * each
     return executor.task.from_predictive(torch.as_tensor(predicted))
@@ -75,6 +79,23 @@ def is_convolutional(module: nn.Module) -> bool:
 def who_started(state: Params, count: int) -> Tensor:
     """Which clients have optimiser state, (K,) bool; it is stored only while some have none."""
     return state.get(STARTED, torch.full((count,), bool(state)))
+
+
+def stacked_states(states: Sequence[Params]) -> Params:
+    """What the optimisers of all clients keep, with a note of who has nothing."""
+    started = torch.tensor([bool(mine) for mine in states])
+    after = {
+        name: torch.stack([mine.get(name, torch.zeros_like(value)) for mine in states])
+        for name, value in max(states, key=len).items()
+    }
+    return with_started(after, started)
+
+
+def unstacked_states(state: Params, count: int) -> list[Params]:
+    """The same client by client."""
+    started = who_started(state, count)
+    kept = {name: value for name, value in state.items() if name != STARTED}
+    return [{name: value[i].clone() for name, value in kept.items()} if started[i] else {} for i in range(count)]
 
 
 def with_started(state: Params, started: Tensor) -> Params:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -14,9 +13,9 @@ from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
 from scool_ppl.train.executors.descent import Gradients, MakeOptimizer, by_backward, descend, towards
-from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, who_started, with_started
+from scool_ppl.train.executors.executor import Then, is_convolutional, stacked_states, unstacked_states
 from scool_ppl.train.executors.private import private_step
-from scool_ppl.train.executors.workers import Workers
+from scool_ppl.train.executors.workers import Workers, twin
 from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.train.questions import Params
 
@@ -33,25 +32,24 @@ class Loop:
         self, module: nn.Module, task: Task, optimizer: MakeOptimizer, random: bool, privacy: Privacy | None = None
     ) -> None:
         self.task, self.optimizer, self.random, self.privacy = task, optimizer, random, privacy
-        leaves = list(module.parameters())
+        leaves = [leaf for leaf in module.parameters() if leaf.requires_grad]
         # Threads share one global generator, so noisy networks run in this thread only.
         serial = random or leaves[0].device.type != "cpu"
         self.workers = 1 if serial else torch.get_num_threads()
         self.small = not is_convolutional(module) and sum(leaf.numel() for leaf in leaves) < _SMALL
         self.format = torch.channels_last if is_convolutional(module) else torch.preserve_format
-        self._pool = Workers(copy.deepcopy(module).to(memory_format=self.format), self.workers)
+        self._pool = Workers(_laid_out(twin(module), self.format), self.workers)
 
     def train(
         self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
     ) -> tuple[Params, Params, Tensor]:
         params, active = {name: value.clone() for name, value in params.items()}, batches.active
-        started = who_started(state, len(active))
-        before = {name: value for name, value in state.items() if name != STARTED}
+        before = unstacked_states(state, len(active))
         losses = batches.weight.new_zeros(active.shape)
 
         def work(module: nn.Module, client: int) -> Params:
             part = batches.each(lambda field: field[client][active[client]])
-            mine = {name: value[client].clone() for name, value in before.items()} if started[client] else {}
+            mine = before[client]
             if len(part.index) > 0:
                 own = {name: value[client] for name, value in params.items()}
                 with torch.enable_grad(), seeded(seeds[client] if self.random else None, inputs.device):
@@ -62,12 +60,7 @@ class Loop:
         alone = self.small and self.workers > 1
         with threads(1 if alone else None):
             states = self._pool.each(work, range(len(active)), 1 if alone else self.workers)
-        started = torch.tensor([bool(mine) for mine in states])
-        after = {
-            name: torch.stack([mine.get(name, torch.zeros_like(value)) for mine in states])
-            for name, value in max(states, key=len).items()
-        }
-        return params, with_started(after, started), losses
+        return params, stacked_states(states), losses
 
     def _advance(
         self, module: nn.Module, own: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None
@@ -75,9 +68,9 @@ class Loop:
         """Steps of one client, written into `own`; its losses (S,) and optimiser state."""
         module.train()
         with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                parameter.copy_(own[name])
-        leaves = {name: leaf for name, leaf in module.named_parameters() if leaf.requires_grad}
+            leaves = {name: module.get_parameter(name) for name in own}
+            for name, leaf in leaves.items():
+                leaf.copy_(own[name])
         forward = lambda x: module(self._ready(x))  # noqa: E731
         gradients = by_backward(self.task, forward, leaves)
         if self.privacy is not None:
@@ -91,7 +84,7 @@ class Loop:
     def _private(self, privacy: Privacy, module: nn.Module, leaves: Mapping[str, Tensor]) -> Gradients:
         def found(inputs: Tensor, step: Batches) -> tuple[Tensor, Sequence[Tensor]]:
             params = {name: leaf.detach() for name, leaf in leaves.items()}
-            loss, gradients = private_step(privacy, self.task, module, params, {}, inputs, step)
+            loss, gradients = private_step(privacy, self.task, module, params, inputs, step)
             return loss, [*gradients.values()]
 
         return found
@@ -125,3 +118,11 @@ class Loop:
                 return then(torch.func.functional_call(module.eval(), own, (inputs(client),)), client)
 
         return self._pool.each(work, range(len(next(iter(params.values())))), self.workers)
+
+
+def _laid_out(module: nn.Module, format: torch.memory_format) -> nn.Module:
+    """The module with its own parameters in this order in memory; what is frozen is others', too, and stays as it is."""
+    for leaf in module.parameters():
+        if leaf.requires_grad and leaf.dim() == 4:
+            leaf.data = leaf.data.to(memory_format=format)
+    return module

@@ -89,20 +89,20 @@ def clipped(
 
 
 def private_step(
-    privacy: Privacy, task: Task, module: nn.Module, params: Params, frozen: Params, inputs: Tensor, step: Batches
+    privacy: Privacy, task: Task, module: nn.Module, params: Params, inputs: Tensor, step: Batches
 ) -> tuple[Tensor, Params]:
-    """Loss and noised gradient of one network, or of several if `params` and `frozen` have a dimension for these."""
+    """Loss and noised gradient of one network, or of several if `params` have a dimension for these."""
 
-    def one(params: Params, frozen: Params, inputs: Tensor, targets: Tensor, weight: Tensor) -> tuple[Tensor, Params]:
+    def one(params: Params, inputs: Tensor, targets: Tensor, weight: Tensor) -> tuple[Tensor, Params]:
         def network(params: Params, images: Tensor) -> Tensor:
-            found: Tensor = torch.func.functional_call(module, {**frozen, **params}, (images,))
+            found: Tensor = torch.func.functional_call(module, params, (images,))
             return found
 
         return clipped(task, network, params, inputs, targets, weight, privacy.clip)
 
     several = step.weight.dim() == 2
     work = torch.func.vmap(one, randomness="different") if several else one
-    loss, gradients = work(params, frozen, inputs, step.targets, step.weight)
+    loss, gradients = work(params, inputs, step.targets, step.weight)
     return loss, noised(gradients, step, privacy)
 
 
@@ -113,7 +113,7 @@ def check_sample_by_sample(module: nn.Module, example: Tensor) -> None:
         found: Tensor = torch.func.functional_call(module, params, (image[None],))
         return found.sum()
 
-    params = {name: leaf.detach() for name, leaf in module.named_parameters()}
+    params = {name: leaf.detach() for name, leaf in module.named_parameters() if leaf.requires_grad}
     try:
         with seeded(0, example.device):
             torch.func.vmap(torch.func.grad(output), in_dims=(None, 0), randomness="different")(params, example)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -21,7 +20,7 @@ from scool_ppl.train.contract import Pull
 from scool_ppl.train.executors.descent import Gradients, MakeOptimizer, by_backward, descend, towards
 from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, who_started, with_started
 from scool_ppl.train.executors.private import private_step
-from scool_ppl.train.executors.workers import Workers
+from scool_ppl.train.executors.workers import Workers, twin
 from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.train.questions import Params
 
@@ -41,12 +40,12 @@ class Stacked:
         device: torch.device,
         privacy: Privacy | None = None,
     ) -> None:
-        self.module, self.task, self.optimizer, self.privacy = copy.deepcopy(module), task, optimizer, privacy
+        self.module, self.task, self.optimizer, self.privacy = twin(module), task, optimizer, privacy
         self.layout, self.random = optimizer_layout(optimizer, device), random
         self.trainable = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
         self.convolutional = is_convolutional(module)
-        self._workers = Workers(copy.deepcopy(module).train(), torch.get_num_threads() if device.type == "cpu" else 1)
-        self.size = sum(leaf.numel() for leaf in module.parameters())
+        self._workers = Workers(twin(module).train(), torch.get_num_threads() if device.type == "cpu" else 1)
+        self.size = sum(module.get_parameter(name).numel() for name in self.trainable)
         self.orders: dict[str, tuple[int, ...]] = {}
         """Of each parameter the order of dimensions in which its gradients lie in memory, where it is another."""
 
@@ -54,8 +53,8 @@ class Stacked:
         """Why these networks cannot be stacked at all, if so: found by running two copies on the example (B, ...)."""
         if not self.layout.rowwise:
             return "the optimiser does not treat the rows of a tensor independently"
-        pair = {name: torch.stack([value.detach()] * 2) for name, value in self.module.named_parameters()}
-        leaves = [pair[name].requires_grad_() for name in self.trainable]
+        pair = {name: torch.stack([self.module.get_parameter(name).detach()] * 2) for name in self.trainable}
+        leaves = [value.requires_grad_() for value in pair.values()]
         try:
             with torch.enable_grad(), seeded(0, example.device):
                 outputs = _vmapped(self.module, shared=True)(pair, example)
@@ -143,17 +142,16 @@ class Stacked:
         if pull is not None:
             pull = pull._replace(centre={name: self._laid(name, value) for name, value in pull.centre.items()})
         with torch.enable_grad():
-            leaves = {name: self._laid(name, chosen[name]).requires_grad_() for name in self.trainable}
+            leaves = {name: self._laid(name, value).requires_grad_() for name, value in chosen.items()}
             mine = {name: self._own(name, value, rows) for name, value in state.items()}
 
             def forward(inputs: Tensor) -> Tensor:
-                networks = {**chosen, **{name: self._as_is(name, leaf) for name, leaf in leaves.items()}}
+                networks = {name: self._as_is(name, leaf) for name, leaf in leaves.items()}
                 return _vmapped(module, shared=False)(networks, inputs)
 
             gradients = by_backward(self.task, forward, leaves)
             if self.privacy is not None:
-                frozen = {name: value for name, value in chosen.items() if name not in leaves}
-                gradients = self._private(self.privacy, module, leaves, frozen)
+                gradients = self._private(self.privacy, module, leaves)
             losses, mine = descend(self.optimizer, gradients, leaves, mine, inputs, part, pull)
         return Advanced(
             rows,
@@ -162,10 +160,10 @@ class Stacked:
             losses.T,
         )
 
-    def _private(self, privacy: Privacy, module: nn.Module, leaves: Params, frozen: Params) -> Gradients:
+    def _private(self, privacy: Privacy, module: nn.Module, leaves: Params) -> Gradients:
         def found(inputs: Tensor, step: Batches) -> tuple[Tensor, Sequence[Tensor]]:
             params = {name: self._as_is(name, leaf.detach()) for name, leaf in leaves.items()}
-            loss, gradients = private_step(privacy, self.task, module, params, frozen, inputs, step)
+            loss, gradients = private_step(privacy, self.task, module, params, inputs, step)
             return loss, [self._laid(name, value) for name, value in gradients.items()]
 
         return found
@@ -232,7 +230,9 @@ class Advanced(NamedTuple):
 
 
 def _vmapped(module: nn.Module, shared: bool) -> Callable[[Params, Tensor], Tensor]:
-    """The module with each of several networks' parameters, on inputs of its own or on `shared` ones."""
+    """The module with each of several networks' parameters, on inputs of its own or on `shared` ones; what is frozen is
+    the module's, and is not copied.
+    """
 
     def call(params: Params, inputs: Tensor) -> Tensor:
         return torch.func.functional_call(module, params, (inputs,))

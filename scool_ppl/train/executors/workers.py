@@ -13,8 +13,14 @@ from torch import nn
 
 from scool_ppl.base.threads import threads
 
+Module = TypeVar("Module", bound=nn.Module)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def twin(module: Module) -> Module:
+    """A copy with parameters of its own, but for what is frozen: that is there once."""
+    return copy.deepcopy(module, {id(leaf): leaf for leaf in module.parameters() if not leaf.requires_grad})
 
 
 class Workers:
@@ -27,7 +33,7 @@ class Workers:
         self.count = count
         self._modules: queue.SimpleQueue[nn.Module] = queue.SimpleQueue()
         for _ in range(count):
-            self._modules.put(copy.deepcopy(module))
+            self._modules.put(twin(module))
 
     def each(self, work: Callable[[nn.Module, Item], Result], items: Sequence[Item], most: int) -> list[Result]:
         """work(module, item) for every item, by `most` workers at most; a single one is this thread."""

@@ -74,10 +74,11 @@ def test_frozen_and_tied_parameters_stay_so(executor: str) -> None:
 
     network = clients(federation(), executor, network=Tied)
     params = network.init(0)
-    assert "b.weight" not in params
+    assert not {"b.weight", "frozen.weight", "frozen.bias"} & params.keys()
+    body = {name: value.clone() for name, value in network.frozen.items()}
     trained = network.train(params, None, Plan(epochs=1, seed=0, round=0))
-    for name in ("frozen.weight", "frozen.bias", "unused"):
-        assert trained.params[name].equal(params[name])
+    assert_same(network.frozen, body)
+    assert trained.params["unused"].equal(params["unused"])
     assert not trained.params["a.weight"].equal(params["a.weight"])
     other = clients(federation(), "loop" if executor == "stacked" else "stacked", network=Tied)
     assert_agree(other.train(params, None, Plan(epochs=1, seed=0, round=0)), trained)

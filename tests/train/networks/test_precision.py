@@ -11,7 +11,7 @@ import torch
 from scool_ppl import Clients, InputError, load_federation
 from scool_ppl.train.contract import Plan
 from scool_ppl.train.networks import CNN, network_of
-from scool_ppl.train.precision import in_bf16
+from scool_ppl.train.networks.precision import in_bf16
 from tests.helpers.small import normal
 
 FEDERATION = load_federation("groups:digits:clients=3,groups=3,classes=2,train=20,test=20")

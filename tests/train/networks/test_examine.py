@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from scool_ppl.errors import InputError
-from scool_ppl.train.examine import examine
 from scool_ppl.train.networks import MLP
+from scool_ppl.train.networks.examine import examine
 
 
 def test_noise_and_the_widest_layer_are_reported() -> None:

@@ -1,0 +1,266 @@
+"""Rounds of networks with private and frozen parts, against what their definition comes to by plain loops in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from scool_ppl import EM, Evidence, load_model
+from scool_ppl.em.model import CooperationModel
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.infer.priors import Dirac
+from scool_ppl.look.evidence import Distance, RoundEvidence
+from scool_ppl.look.likelihoods import Ignored
+from scool_ppl.mix import MixModels, MixUpdates, Pull
+from scool_ppl.train import Clients, HostileClients, Plan
+from scool_ppl.train.questions import ImageLoss, Params
+from tests.helpers import small
+
+BODY, HEAD = ("1.weight", "1.bias"), ("3.weight", "3.bias")
+either = pytest.mark.parametrize("executor", ["stacked", "loop"])
+EXACT = 1e-12
+
+
+def clients(executor: str = "stacked", private: tuple[str, ...] = ("3.*",), **options: object) -> Clients:
+    return small.clients(executor=executor, private=private, **options)
+
+
+def worn(params: Params, network: int, owner: int) -> small.Network:
+    """(u_network, v_owner)"""
+    return {name: value[owner if name in HEAD else network] for name, value in params.items()}
+
+
+def stepped(params: Params, whose: Clients, client: int) -> small.Network:
+    """One step of SGD on a client's own images."""
+    own = small.one(params, client)
+    slope = small.gradient(own, whose, client)
+    return {name: value - small.RATE * slope[name] for name, value in own.items()}
+
+
+@either
+def test_fedper_averages_bodies_and_leaves_heads_at_home(executor: str) -> None:
+    whose = clients(executor)
+    em, state = small.driver(load_model("fedavg", 4, federation=whose.federation), whose)
+    trained = [stepped(state.params, whose, i) for i in range(4)]
+    share = whose.federation.sizes("train").double()
+    share = share / share.sum()
+    state, info = em.step(state)
+    for i in range(4):
+        body = {name: sum(share[j] * trained[j][name] for j in range(4)) for name in BODY}
+        small.close_networks(state.params, i, {**body, **{name: trained[i][name] for name in HEAD}}, EXACT)
+    sent = 8 * (4 * 3 + 3)
+    assert whose.bytes_per_model == sent
+    assert info.bytes_received.tolist() == [3.0 * sent] * 4
+
+
+@either
+@pytest.mark.parametrize("table", [False, True])
+def test_whoevers_images_they_are_its_own_private_part_sees_them(executor: str, table: bool) -> None:
+    whose = clients(executor, probe_size=100)
+    em, state = small.driver(load_model("fedavg", 4), whose)
+    start, params = em.round_start(state), small.networks(whose, seed=50)
+    senders = torch.tensor([[1, 2], [0, 3], [3, 0], [2, 1]])
+    peers = Peers(torch.ones(4, 2, dtype=torch.bool), senders) if table else Peers.everybody(4)
+    needs = ("loss", "loss_received", "own_loss", "validation_before", "validation_received", "alignment", "updates")
+    start = start._replace(initial=start.params)
+    found = RoundEvidence(start, params, peers, (*needs, Distance(trained=True), Distance(), "mixed_validation"))
+    for i in range(4):
+        small.close(found.own_loss[i], small.loss(worn(params, i, i), whose, i), EXACT)
+        small.close(found.validation_before[i], small.loss(worn(state.params, i, i), whose, i, "validation"), EXACT)
+        for column in peers.mask[i].nonzero().flatten().tolist():
+            j = int(peers.columns().expand_as(peers.mask)[i, column])
+            small.close(found.loss[i, column], small.loss(worn(params, i, j), whose, j), EXACT)
+            small.close(found.loss_received[i, column], small.loss(worn(params, j, i), whose, i), EXACT)
+            told = small.loss(worn(params, j, i), whose, i, "validation")
+            small.close(found.validation_received[i, column], told, EXACT)
+            small.close(found.alignment[i, column], _alignment(params, whose, i, j), EXACT)
+            one, other = ({name: params[name][k] for name in BODY} for k in (i, j))
+            small.close(found.distance(trained=True)[i, column], small.distance(one, other), EXACT)
+            before = {name: state.params[name][i] for name in BODY}
+            small.close(found.distance()[i, column], small.distance(before, other), EXACT)
+    assert found.updates.keys() == set(BODY)
+    weights = torch.rand(peers.mask.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights = weights * peers.mask
+    _check_mixed(found, state.params, params, whose, weights)
+
+
+def _alignment(params: Params, whose: Clients, i: int, j: int) -> Tensor:
+    """<grad_u f_i, grad_u f_j> half way between the bodies, each with its own head."""
+    slopes = []
+    for k in (i, j):
+        middle = {name: (params[name][i] + params[name][j]) / 2 for name in BODY}
+        slope = small.gradient({**middle, **{name: params[name][k] for name in HEAD}}, whose, k)
+        slopes.append(torch.cat([slope[name].flatten() for name in BODY]))
+    return slopes[0] @ slopes[1]
+
+
+def _check_mixed(found: Evidence, before: Params, trained: Params, whose: Clients, weights: Tensor) -> None:
+    """V_i(u_i^t + sum_j w_ij (u_j - u_i^t), v_i), as mixing would make it."""
+    peers, told = found.peers, found.mixed_validation(weights)
+    for i in range(4):
+        senders = peers.columns().expand_as(peers.mask)[i]
+        body = {
+            name: before[name][i]
+            + sum(weights[i, c] * (trained[name][j] - before[name][j]) for c, j in _used(peers, senders, i))
+            for name in BODY
+        }
+        network = {**body, **{name: trained[name][i] for name in HEAD}}
+        small.close(told[i], small.loss(network, whose, i, "validation"), EXACT)
+
+
+def _used(peers: Peers, senders: Tensor, i: int) -> list[tuple[int, int]]:
+    return [(c, int(senders[c])) for c in peers.mask[i].nonzero().flatten().tolist()]
+
+
+@either
+def test_a_pull_between_clients_pulls_what_cooperates(executor: str) -> None:
+    whose, weights = clients(executor), small.uniform(4, 4).fill_diagonal_(0)
+    em, state = small.driver(CooperationModel(Dirac(weights), Ignored(), Pull(strength=0.3)), whose)
+    after, _ = em.step(state)
+    for i in range(4):
+        expected = stepped(state.params, whose, i)
+        for name in BODY:
+            pulls = [weights[i, j] * (state.params[name][i] - state.params[name][j]) for j in range(4)]
+            expected[name] = expected[name] - small.RATE * 0.3 * sum(pulls)
+        small.close_networks(after.params, i, expected, EXACT)
+
+
+@either
+def test_dittos_global_network_is_what_cooperates(executor: str) -> None:
+    whose = clients(executor)
+    em, state = small.driver(load_model("ditto", 4, strength=0.5), whose)
+    trained = [stepped(state.params, whose, i) for i in range(4)]
+    state, _ = em.step(state)
+    assert {name for name in state.memory if name.startswith("global/")} == {f"global/{name}" for name in BODY}
+    for i in range(4):  # the global network of the first round is the first client's, with everybody's own head
+        first = state_of_first = {name: small.networks(whose)[name][0] for name in BODY}
+        own = {
+            name: value - small.RATE * 0.5 * (small.networks(whose)[name][i] - first[name]) if name in BODY else value
+            for name, value in trained[i].items()
+        }
+        small.close_networks(state.params, i, own, EXACT)
+    start = {
+        **{name: v.expand(4, *v.shape) for name, v in state_of_first.items()},
+        **{n: small.networks(whose)[n] for n in HEAD},
+    }
+    steps = [stepped(start, whose, i) for i in range(4)]
+    for name in BODY:
+        small.close(state.memory[f"global/{name}"].value, sum(step[name] for step in steps) / 4, EXACT)
+
+
+@either
+def test_mixtures_predict_with_the_clients_own_private_part(executor: str) -> None:
+    whose, weights = clients(executor), small.uniform(4, 4)
+    params = small.networks(whose)
+    outputs, mask = whose.predict(params, "test", (weights, Peers.everybody(4, True)))
+    for i in range(4):
+        x, _ = small.data(whose, i, "test")
+        share = weights[i] / weights[i].sum()
+        p = sum(share[j] * small.outputs(worn(params, j, i), x).softmax(1) for j in range(4))
+        small.close(outputs[i][mask[i]].softmax(1), p, EXACT)
+
+
+def test_losses_image_by_image_are_with_the_owners_private_part() -> None:
+    whose, params = clients(), small.networks(clients())
+    peers = Peers.everybody(4)
+    found = whose.answer({"image": ImageLoss(params, peers)}, seed=0, round=0)["image"]
+    for i in range(4):
+        for j in peers.mask[i].nonzero().flatten().tolist():
+            small.close(found[i, j, :, 0].nanmean(), small.loss(worn(params, j, i), whose, i), EXACT)
+
+
+@pytest.mark.parametrize("model", ["scool_sbm", "cobo", "fedfomo", "l2c", "federico", "pfedgraph", "ditto", "hedge"])
+def test_no_model_mixes_a_private_part_or_moves_a_frozen_one(model: str) -> None:
+    """Of any model: after mixing what is private is where training took it, and both executors agree."""
+    ends = []
+    for executor in ("stacked", "loop"):
+        whose = small.clients(executor=executor, private=("3.*",), frozen=("1.bias",), common_start=False)
+        frozen = {name: value.clone() for name, value in whose.frozen.items()}
+        built = small.brief(load_model(model, 4, federation=whose.federation))
+        em = EM(built, whose, small.ONE_STEP, seed=1)
+        state = em.init()
+        for _ in range(2):
+            state, info = em.step(state)
+            assert all(state.params[name].equal(info.trained[name]) for name in HEAD)
+        assert state.params.keys() == {"1.weight", *HEAD}
+        assert not state.params["3.weight"][0].equal(state.params["3.weight"][1])
+        assert all(value.equal(whose.frozen[name]) for name, value in frozen.items())
+        ends.append(state)
+    for name, value in ends[0].params.items():
+        small.close(value, ends[1].params[name], EXACT)
+
+
+def test_a_hostile_client_sends_what_cooperates() -> None:
+    params = small.networks(clients())
+    plain = clients().train(params, None, Plan(steps=1)).params
+    hostile = HostileClients(clients(), "sign-flip", hostile=("client 1",))
+    sent = hostile.train(params, None, Plan(steps=1)).params
+    for name in HEAD:
+        assert sent[name].equal(plain[name])
+    for name in BODY:
+        small.close(sent[name][1] - params[name][1], params[name][1] - plain[name][1], EXACT)
+
+
+def test_a_frozen_part_is_held_once_and_is_in_no_checkpoint(tmp_path: Path) -> None:
+    wide = {"hidden": 4000, "frozen": ("1.*",)}  # 16000 of 28003 parameters
+    whose = small.clients(executor="auto", **wide)
+    size = 8 * 4 * (4000 * 3 + 3)
+    em = EM(load_model("fedavg", 4), whose, small.ONE_STEP)
+    assert sum(value.numel() * value.element_size() for value in em.init().params.values()) == size
+    modules = [whose._executors.stacked.module]
+    for pool in (whose._executors.stacked._workers, whose._executors.loop._pool):
+        modules += [pool._modules.get() for _ in range(pool.count)]
+    assert len({module.get_parameter("1.weight").data_ptr() for module in modules}) == 1
+    assert len({module.get_parameter("3.weight").data_ptr() for module in modules}) == len(modules)
+    em = EM(load_model("fedavg", 4), small.clients(**wide), small.ONE_STEP)
+    em.fit(2, run=tmp_path / "run", progress=False)
+    written = (tmp_path / "run/checkpoints/round-000002/tensors.safetensors").stat().st_size
+    assert size < written < size + 8 * 16000, "networks once, the frozen part not even once"
+    (delivered,) = (tmp_path / "run/deployed").glob("*.safetensors")
+    assert size + 8 * 16000 + 8 * 4000 <= delivered.stat().st_size < size + 2 * 8 * 20000, "there it is, once"
+
+
+def test_a_run_with_parts_goes_on_bit_for_bit_and_only_with_the_same_parts(tmp_path: Path) -> None:
+    def em(**parts: tuple[str, ...]) -> EM:
+        return EM(load_model("scool_sbm", 4), small.clients(**parts), small.ONE_STEP)
+
+    parts = {"private": ("3.*",), "frozen": ("1.bias",)}
+    whole = em(**parts).fit(4, progress=False)
+    em(**parts).fit(2, run=tmp_path / "run", progress=False)
+    again = em(**parts).fit(4, run=tmp_path / "run", resume=True, progress=False)
+    assert all(value.equal(again.state.params[name]) for name, value in whole.state.params.items())
+    for other in ({"private": ("3.weight",), "frozen": ("1.bias",)}, {"frozen": ("1.bias",)}):
+        with pytest.raises(ValueError, match="has the private parameter 3"):
+            em(**other).fit(5, run=tmp_path / "run", resume=True, progress=False)
+
+
+def test_newcomers_begin_with_the_others_body_and_a_private_part_of_their_own() -> None:
+    whole = small.federation(5)
+    first = Clients(whole.select(range(4)), small.partial(small.MLP, 4, 3, (3,)), private=("3.*",), common_start=False)
+    build = lambda federation: load_model("fedavg", federation.num_clients)  # noqa: E731
+    em = EM(build(first.federation), first, small.ONE_STEP)
+    state, _ = em.step(em.init())
+    moved, joined = em.join(state, whole.select([4]), build, "mean")
+    fresh = moved.clients.init(0)
+    for name in HEAD:
+        assert joined.params[name][4].equal(fresh[name][4])
+    for name in BODY:
+        small.close(joined.params[name][4], state.params[name].mean(0), 1e-6)
+    left, rest = moved.leave(joined, ["client 0"], build)
+    assert rest.params["3.bias"].equal(joined.params["3.bias"][1:])
+    left.step(rest)
+
+
+def test_updates_that_are_mixed_are_those_of_what_cooperates() -> None:
+    """Clipping looks at no private part: what cooperates ends as it does where heads are frozen where they are."""
+    for mixing in (MixUpdates(clip=0.01), MixModels()):
+        whose, weights = clients(), small.uniform(4, 4).fill_diagonal_(0)
+        em, state = small.driver(CooperationModel(Dirac(weights), Ignored(), mixing), whose)
+        after, info = em.step(state)
+        body = [{name: of[name] for name in BODY} for of in (state.params, info.trained)]
+        expected = mixing(*body, weights, Peers.everybody(4))
+        for name in BODY:
+            small.close(after.params[name], expected[name], EXACT)
