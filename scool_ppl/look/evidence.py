@@ -247,7 +247,7 @@ class RoundEvidence(Evidence):
     ) -> None:
         super().__init__(peers, start.present, memory=dict(start.memory), seed=start.seed, round=start.round)
         self.clients, self._asking = start.clients, asking
-        self.before, self.networks = start.params, trained
+        self.before, self._networks = start.params, trained
         self.trained = {name: trained[name] for name in start.params}
         self.unmixed = trained if unmixed is None and start.round == 0 else unmixed
         dtype = next(iter(trained.values())).dtype
@@ -257,31 +257,31 @@ class RoundEvidence(Evidence):
     @property
     def looks_twice(self) -> bool:
         """Are networks that nobody has mixed looked at beside those that were trained in this round?"""
-        return "unmixed_image_loss" in self._shown and self.unmixed is not None and self.unmixed is not self.networks
+        return "unmixed_image_loss" in self._shown and self.unmixed is not None and self.unmixed is not self._networks
 
     def _ask(self, needs: Collection[Need], start: RoundStart) -> None:
         fresh = self.peers.fresh
         questions: dict[str, Question] = {}
         both = fresh.is_mutual  # then the one matrix of losses is the other transposed
         if "loss" in needs or (both and "loss_received" in needs):
-            questions["loss"] = PairLoss(self.networks, fresh, "receiver")
+            questions["loss"] = PairLoss(self._networks, fresh, "receiver")
         if "loss_received" in needs and not both:
-            questions["loss_received"] = PairLoss(self.networks, fresh, "sender")
+            questions["loss_received"] = PairLoss(self._networks, fresh, "sender")
         if "label_entropy" in needs:
             questions["label_entropy"] = LabelEntropy(self.present)
         if "own_loss" in needs:
-            questions["own_loss"] = OwnLoss(self.networks, "train", self.present)
+            questions["own_loss"] = OwnLoss(self._networks, "train", self.present)
         if "validation_before" in needs:
             questions["validation_before"] = OwnLoss(start.networks, "validation", self.present)
         if "validation_received" in needs:
-            questions["validation_received"] = PairLoss(self.networks, fresh, "sender", "validation")
+            questions["validation_received"] = PairLoss(self._networks, fresh, "sender", "validation")
         if "alignment" in needs:
-            questions["alignment"] = Alignment(self.networks, fresh)
+            questions["alignment"] = Alignment(self._networks, fresh)
         questions |= self._image_questions(needs)
         answers = self._answers(questions)
         self._check(questions, answers)
         self._shown.update(dict.fromkeys({"unmixed_image_loss", "own_image_loss"} & set(needs)))
-        if self.unmixed is self.networks and "image_loss" in answers and "unmixed_image_loss" in needs:
+        if self.unmixed is self._networks and "image_loss" in answers and "unmixed_image_loss" in needs:
             answers["unmixed_image_loss"] = answers["image_loss"]
         if "own_image_loss" in answers:
             answers["own_image_loss"] = answers["own_image_loss"].squeeze(1)
@@ -301,9 +301,9 @@ class RoundEvidence(Evidence):
     def _image_questions(self, needs: Collection[Need]) -> dict[str, Question]:
         questions: dict[str, Question] = {}
         fresh, unmixed = self.peers.fresh, self.unmixed
-        if "image_loss" in needs or ("unmixed_image_loss" in needs and unmixed is self.networks):
-            questions["image_loss"] = ImageLoss(self.networks, fresh, calibrated=True)
-        if "unmixed_image_loss" in needs and unmixed is not None and unmixed is not self.networks:
+        if "image_loss" in needs or ("unmixed_image_loss" in needs and unmixed is self._networks):
+            questions["image_loss"] = ImageLoss(self._networks, fresh, calibrated=True)
+        if "unmixed_image_loss" in needs and unmixed is not None and unmixed is not self._networks:
             questions["unmixed_image_loss"] = ImageLoss(unmixed, fresh, calibrated=True)
         if "own_image_loss" in needs and unmixed is not None:
             own = Peers(self.present[:, None], torch.arange(self.num_clients)[:, None])
@@ -345,11 +345,11 @@ class RoundEvidence(Evidence):
             name: value + self.peers.combine(graph.to(value.device), self.trained[name] - value)
             for name, value in self.before.items()
         }
-        mixed |= {name: value for name, value in self.networks.items() if name not in mixed}
+        mixed |= {name: value for name, value in self._networks.items() if name not in mixed}
         loss = self._answers({"mixed": OwnLoss(mixed, "validation", self.present)})["mixed"]
         if not bool(loss.detach()[self.present].isfinite().all()):
             with torch.no_grad():
-                own = self._answers({"own": OwnLoss(self.networks, "validation", self.present)})["own"]
+                own = self._answers({"own": OwnLoss(self._networks, "validation", self.present)})["own"]
             check_losses(own, self.present, self.clients.names)
         return loss.where(self.present, 0)
 
