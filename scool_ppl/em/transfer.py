@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from types import MappingProxyType
 from typing import NamedTuple
@@ -51,9 +51,13 @@ class Learned(NamedTuple):
         `client_axes`, or if its shape depends on how many clients there are.
         """
         other = cache(fewer)
+
+        def beside_of(name: str) -> EM:
+            return other().beside[name]
+
         own = self._common("", self.prior, em, other)
         beside = {
-            name: self._common(name, self.beside[name], track, lambda name=name: other().beside[name])
+            name: self._common(name, self.beside[name], track, partial(beside_of, name))
             for name, track in em.beside.items()
             if name in self.beside
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
@@ -13,6 +13,8 @@ from scool_ppl.base.arguments import check_names
 from scool_ppl.base.describe import listed
 from scool_ppl.errors import InputError
 from scool_ppl.train.questions import Params
+
+Of = TypeVar("Of")
 
 
 class Parts(NamedTuple):
@@ -28,7 +30,7 @@ class Parts(NamedTuple):
     frozen: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
 
-    def cooperating(self, networks: Params) -> Params:
+    def cooperating(self, networks: Mapping[str, Of]) -> dict[str, Of]:
         """What others may see of these networks."""
         return {name: value for name, value in networks.items() if name not in self.private}
 
