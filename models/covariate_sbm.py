@@ -38,20 +38,20 @@ def build(
     num_clients: int,
     blocks: int = 8,
     covariate: str | None = None,
+    client_regions: torch.Tensor | None = None,
     hint: float = 2.0,
     n_eff: float = 5.0,
     reference: Reference = "midpoint",
 ) -> CooperationModel:
-    """`covariate`: whole numbers below `blocks`, one per client, e.g. 0.0.1.1 (points between); none: the list of
-    clients is cut into `blocks` runs. `hint`: log-odds of the covariate's block. The others as in scool_sbm.
+    """`covariate`: whole numbers below `blocks`, one per client, e.g. 0.0.1.1 (points between); none: `client_regions`,
+    where the federation has them, else the list in runs. `hint`: log-odds of its block. The others as in scool_sbm.
     """
     words = None if covariate is None else covariate.split(".")
     if words is not None and not all(word.isdecimal() for word in words):
         raise InputError(f"covariate is '{covariate}', expected whole numbers with points between, e.g. 0.0.1.1")
-    known = (
-        [client * blocks // num_clients for client in range(num_clients)] if words is None else [int(w) for w in words]
-    )
-    if len(known) != num_clients or not all(0 <= value < blocks for value in known):
+    known = torch.arange(num_clients) * blocks // num_clients if client_regions is None else client_regions
+    known = known if words is None else torch.tensor([int(word) for word in words])
+    if len(known) != num_clients or not 0 <= int(known.min()) <= int(known.max()) < blocks:
         raise InputError(f"covariate has {len(known)} entries, expected {num_clients} numbers from 0 to {blocks - 1}")
-    prior = CovariateSBM(num_clients, blocks, torch.tensor(known), hint)
+    prior = CovariateSBM(num_clients, blocks, known, hint)
     return CooperationModel(prior, CrossLoss(n_eff, reference=reference), MixUpdates())

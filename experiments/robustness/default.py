@@ -70,13 +70,13 @@ HOSTILE = "permuted:digits:clients=20,groups=2,train=50"
 
 
 def worlds() -> tuple[Column, ...]:
-    """Every federation of the suite, the clients of each in an order drawn with the seed."""
+    """Every federation of the suite."""
     small = replace(SMALL_MLP, executor="stacked")
     attacks = [(attack, share) for attack in ("random", "sign-flip", "label-flip") for share in (0.2, 0.4)]
     return (
         *(_column(label, spec, small) for label, spec in WORLDS.items()),
-        *(Column(label, spec, CNN, shuffled=True, seeds=HEAVY) for label, spec in CIFAR.items()),
-        *(Column(f"{a}, {share:.0%} hostile", HOSTILE, small, a, share, shuffled=True) for a, share in attacks),
+        *(Column(label, spec, CNN, seeds=HEAVY) for label, spec in CIFAR.items()),
+        *(Column(f"{a}, {share:.0%} hostile", HOSTILE, small, a, share) for a, share in attacks),
     )
 
 
@@ -87,7 +87,7 @@ def _column(label: str, spec: str, settings: Settings) -> Column:
     if label == "unequal":
         settings = replace(settings, executor="loop")
     heavy = label in ("unequal", "shuffled targets") or ", 200," in label
-    return Column(label, spec, settings, shuffled=True, seeds=HEAVY if heavy else None)
+    return Column(label, spec, settings, seeds=HEAVY if heavy else None)
 
 
 def methods(columns: tuple[Column, ...]) -> tuple[Method, ...]:
@@ -115,7 +115,7 @@ def experiment(scale: str) -> Experiment:
     tiny = {"iid": "iid:digits:clients=6,train=20,test=20", "sine": "sine:clients=6"}
     columns = at_scale(
         scale,
-        smoke=tuple(Column(label, spec, brief, shuffled=True) for label, spec in tiny.items()),
+        smoke=tuple(Column(label, spec, brief) for label, spec in tiny.items()),
         small=worlds(),
         paper=worlds(),
     )

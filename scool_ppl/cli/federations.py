@@ -21,6 +21,7 @@ from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.recipes import RECIPES
+from scool_ppl.data.recipes.order import ordered
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
 from scool_ppl.errors import InputError
 
@@ -46,6 +47,7 @@ def federations(context: typer.Context) -> None:
     console = Console(markup=False)  # brackets are the documents' own
     console.print(table)
     for line in (
+        f"all recipes: {_options(ordered)}",
         f"recipe:dataset:key=value,... with a dataset of {', '.join(DATASETS)}",
         f"or your own FILE.npz (inputs, targets), {', '.join(_described(name) for name in READERS)}",
         *([f"name:key=value,... without a dataset: {', '.join(GENERATED)}"] if GENERATED else []),
@@ -85,7 +87,8 @@ def _described(reader: str) -> str:
 
 
 def _options(function: Callable[..., object]) -> str:
-    return " ".join(f"{key}={'' if p.default is None else p.default}" for key, p in accepted(function, HIDDEN).items())
+    known = accepted(function, (*HIDDEN, "federation"))
+    return " ".join(f"{key}={'' if p.default is None else p.default}" for key, p in known.items())
 
 
 def summary(federation: Federation) -> str:

@@ -70,8 +70,9 @@ def _check_clients(federation: Federation) -> None:
         if len(federation._lists(split)) != count:
             found = len(federation._lists(split))
             raise InputError(f"{split} has {found} index lists for {count} clients, expected one for each")
-    if federation.groups is not None and len(federation.groups) != count:
-        raise InputError(f"{len(federation.groups)} groups for {count} clients, expected one for each")
+    for what, known in (("groups", federation.groups), ("regions", federation.regions)):
+        if known is not None and len(known) != count:
+            raise InputError(f"{len(known)} {what} for {count} clients, expected one for each")
     truth, relabel = federation.truth, federation.relabel
     if truth is not None:
         if truth.shape != (count, count):

@@ -50,7 +50,8 @@ class Federation:
     train, validation, test: K long index lists each; held-out rows may be shared, training rows belong to one client.
     relabel: (K, C) long, client i calls class c relabel[i, c]. groups: the true group of each client.
     truth: (K, K) true graph [receiver, sender], zero diagonal; from groups when these are given and it is not, but for
-    more than MANY clients, of whom the groups say as much in less space.
+    more than MANY clients, of whom the groups say as much in less space. regions: a number that is known of each client,
+    such as where it is, and which may say something of its group.
     preparation: how a table's rows became these inputs, and what the classes are called, where that is known.
     """
 
@@ -64,6 +65,7 @@ class Federation:
     relabel: Tensor | None = None
     groups: tuple[int, ...] | None = None
     truth: Tensor | None = None
+    regions: tuple[int, ...] | None = None
     spec: str = ""
     task: Task = None  # type: ignore[assignment]  # classification, where none is given
     preparation: Preparation | None = None
@@ -93,7 +95,8 @@ class Federation:
         """
         found = hashlib.sha256()
         for field_ in fields(self):
-            if field_.name not in ("spec", "preparation"):
+            absent = field_.name == "regions" and self.regions is None
+            if field_.name not in ("spec", "preparation") and not absent:
                 found.update(field_.name.encode())
                 feed(found, getattr(self, field_.name))
         if self.preparation is not None and self.preparation.columns:  # names of classes change no number
@@ -163,6 +166,7 @@ class Federation:
             relabel=None if self.relabel is None else self.relabel[chosen],
             groups=None if self.groups is None else tuple(self.groups[i] for i in chosen),
             truth=None if self.truth is None else self.truth[chosen][:, chosen],
+            regions=None if self.regions is None else tuple(self.regions[i] for i in chosen),
             task=self.task,
             preparation=self.preparation,
         )
@@ -192,6 +196,7 @@ class Federation:
         names: Sequence[str] | None = None,
         groups: ArrayLike | None = None,
         truth: ArrayLike | None = None,
+        regions: ArrayLike | None = None,
         num_classes: int | None = None,
         task: Task | str | None = None,
         spec: str = "",
@@ -229,6 +234,7 @@ class Federation:
             num_classes=num_classes or 0,
             groups=None if groups is None else tuple(long_tensor(groups, "groups").flatten().tolist()),
             truth=None if truth is None else float_tensor(truth, "truth"),
+            regions=None if regions is None else tuple(long_tensor(regions, "regions").flatten().tolist()),
             spec=spec,
             task=task,
             preparation=preparation,
@@ -371,6 +377,7 @@ class Federation:
                 names=arrays["names"].flatten().tolist() if "names" in arrays else None,
                 groups=arrays.get("groups"),
                 truth=arrays.get("truth"),
+                regions=arrays.get("regions"),
                 num_classes=None
                 if classes is None or task is not None
                 else int(long_tensor(classes, "num_classes").sum()),
@@ -387,8 +394,8 @@ class Federation:
         """Write an .npz that numpy reads without pickle; a row for every image of every client.
 
         inputs (N, ...), targets (N, ...) as the owner calls them, client (N,) the owner 0 to K - 1, optional split (N,)
-        0 train, 1 validation, 2 test, names (K,), groups (K,), truth (K, K), num_classes (), task () as text, see
-        `from_arrays`, preparation () as JSON. A held-out image that several clients share becomes a row for each.
+        0 train, 1 validation, 2 test, names (K,), groups (K,), truth (K, K), regions (K,), num_classes (), task () as
+        text, see `from_arrays`, preparation () as JSON. A held-out image that several clients share becomes a row for each.
         """
         lists = [rows for own in zip(self.train, self.validation, self.test, strict=True) for rows in own]
         sizes = torch.tensor([len(rows) for rows in lists])
@@ -404,6 +411,8 @@ class Federation:
             arrays["groups"] = torch.tensor(self.groups)
         if self.truth is not None:
             arrays["truth"] = self.truth
+        if self.regions is not None:
+            arrays["regions"] = torch.tensor(self.regions)
         numbers = {name: values.cpu().numpy() for name, values in arrays.items()}
         texts = {"names": np.array(self.names), "task": np.array(written(self.task))}
         if self.preparation is not None:

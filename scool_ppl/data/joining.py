@@ -25,6 +25,7 @@ def joined(first: Federation, second: Federation) -> Federation:
     common = first.inputs is second.inputs and first.targets is second.targets
     shift = 0 if common else len(first.inputs)
     groups = None if first.groups is None or second.groups is None else first.groups + second.groups
+    regions = None if first.regions is None or second.regions is None else first.regions + second.regions
     return replace(
         first,
         inputs=first.inputs if common else torch.cat([first.inputs, second.inputs]),
@@ -36,6 +37,7 @@ def joined(first: Federation, second: Federation) -> Federation:
         relabel=_relabel(first, second),
         groups=groups,
         truth=None,
+        regions=regions,
         spec="",
         preparation=_preparation(first.preparation, second.preparation),
     )

@@ -23,7 +23,7 @@ UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.
 
 OWNER = "client"
 REQUIRED = ("inputs", "targets", OWNER)
-OPTIONAL = ("split", "names", "groups", "truth", "num_classes", "task", "preparation")
+OPTIONAL = ("split", "names", "groups", "truth", "regions", "num_classes", "task", "preparation")
 
 
 def read_npz(

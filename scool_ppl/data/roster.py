@@ -22,7 +22,7 @@ class Roster:
     """All that a driver has to know of K clients: names, task, shape of an input, and how many rows there are.
 
     rows: (3, K) long, of training, validation and test. counts: (3, K, C) long, how often each client has each class in
-    each of them; C = 0 where the task has none. groups, truth: the true graph, where it is known.
+    each of them; C = 0 where the task has none. groups, truth: the true graph, regions: a number of each, where known.
     """
 
     names: tuple[str, ...]
@@ -33,6 +33,7 @@ class Roster:
     counts: Tensor
     groups: tuple[int, ...] | None = None
     truth: Tensor | None = None
+    regions: tuple[int, ...] | None = None
     preparation: Preparation | None = None
 
     def __post_init__(self) -> None:
@@ -58,6 +59,7 @@ class Roster:
             counts=torch.stack([federation.label_counts(split) for split in SPLITS]),
             groups=federation.groups,
             truth=federation.truth,
+            regions=federation.regions,
             preparation=federation.preparation,
         )
 

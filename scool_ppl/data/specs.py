@@ -20,6 +20,7 @@ from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS, Arrays
 from scool_ppl.data.preparation import Preparation, with_labels
 from scool_ppl.data.recipes import RECIPES
+from scool_ppl.data.recipes.order import ordered
 from scool_ppl.data.recipes.splitting import Partition, Pool
 from scool_ppl.data.recipes.turning import darkest, turned
 from scool_ppl.errors import InputError, unknown
@@ -65,22 +66,22 @@ def load_federation(
         refuse_bare_tables(spec)
         raise
     random = generator(seed, "federation")
+    pairs, order = _taken(f"option of recipe {parsed.recipe}", parsed.options, ordered, ("federation", "seed"))
     if parsed.recipe in GENERATED:
         generate = GENERATED[parsed.recipe]
-        options = _options(f"option of federation {parsed.recipe}", parsed.options, generate, "random", clients)
-        return replace(generate(random, **options), spec=_written(parsed, options))
+        options = _options(f"option of federation {parsed.recipe}", pairs, generate, "random", clients)
+        return ordered(replace(generate(random, **options), spec=_written(parsed, options | order)), seed, **order)
     recipe, reader = RECIPES[parsed.recipe], find_reader(parsed.dataset)
-    # Options that the dataset's reader takes are its own, all others are the recipe's.
-    known = accepted(reader[0], ("path",)) if reader else {}
-    reading = [pair for pair in parsed.options if pair.partition("=")[0].strip() in known]
-    dealing = [pair for pair in parsed.options if pair not in reading]
-    options = _options(f"option of recipe {parsed.recipe}", dealing, recipe, "pool", clients)
-    read = parse_options(f"option of {parsed.dataset}", reading, reader[0], ("path",)) if reader else {}
+    read: dict[str, Any] = {}
+    if reader:
+        pairs, read = _taken(f"option of {parsed.dataset}", pairs, reader[0], ("path",))
+    options = _options(f"option of recipe {parsed.recipe}", pairs, recipe, "pool", clients)
     arrays = load_dataset(parsed.dataset, data_root, download, **read)
     pool = Pool(
         arrays.targets_train, arrays.targets_test, arrays.num_classes, random, arrays.inputs_train, arrays.inputs_test
     )
-    federation = assemble(arrays, recipe(pool, **options), _written(parsed, options | read))
+    federation = assemble(arrays, recipe(pool, **options), _written(parsed, options | read | order))
+    federation = ordered(federation, seed, **order)
     if reader:
         warn_of_range(federation)
     return federation
@@ -113,6 +114,15 @@ def parse(spec: str) -> Spec:
 
 def _pairs(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.split(",")))
+
+
+def _taken(
+    kind: str, pairs: Sequence[str], function: Callable[..., Any], hidden: Sequence[str]
+) -> tuple[list[str], dict[str, Any]]:
+    """The pairs that are none of the function's options, and its keyword arguments from those that are."""
+    known = accepted(function, hidden)
+    own = [pair for pair in pairs if pair.partition("=")[0].strip() in known]
+    return [pair for pair in pairs if pair not in own], parse_options(kind, own, function, hidden)
 
 
 def _options(

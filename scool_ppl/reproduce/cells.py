@@ -14,7 +14,6 @@ from torch import Tensor
 from scool_ppl.base.codec import Row
 from scool_ppl.base.describe import versions
 from scool_ppl.base.files import file_sha256
-from scool_ppl.base.randomness import generator
 from scool_ppl.base.threads import threads
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import load_federation
@@ -40,9 +39,6 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
     """
     with threads(1):
         federation = _federation(cell.column.federation, cell.seed, data_root, download)
-        if cell.column.shuffled:
-            order = torch.randperm(federation.num_clients, generator=generator(cell.seed, "order of the clients"))
-            federation = federation.select(order.tolist())
         em = _em(cell, federation, device)
         if cell.compact:
             return {**compact(em, cell.settings.rounds), **_origin(cell, em)}

@@ -54,8 +54,7 @@ class Method(NamedTuple):
 class Column(NamedTuple):
     """A federation and how its clients train; `attack` makes a share of them hostile, see `train.HostileClients`.
 
-    shuffled: the clients come in an order drawn with the seed, so that members of a group are no neighbours. seeds: only
-    the first so many of the experiment's.
+    seeds: only the first so many of the experiment's.
     """
 
     label: str
@@ -63,7 +62,6 @@ class Column(NamedTuple):
     settings: Settings = Settings()
     attack: Attack | None = None
     share: float = 0.0
-    shuffled: bool = False
     seeds: int | None = None
 
 
@@ -117,7 +115,7 @@ class Cell(NamedTuple):
             settings = {name: value for name, value in settings.items() if value != usual[name]}
             settings["else"] = hashlib.sha256(json.dumps(usual).encode()).hexdigest()[:12]
         request = {"federation": self.column.federation, "model": self.model, "hyperparameters": self.hyperparameters}
-        flags = {"predictions": self.predictions, "compact": self.compact, "shuffled": self.column.shuffled}
+        flags = {"predictions": self.predictions, "compact": self.compact}
         more: Row = {name: True for name, flag in flags.items() if flag}
         if self.column.attack is not None:
             more |= {"attack": self.column.attack, "share": self.column.share}

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from scool_ppl.base.arguments import check_hint, check_kind, check_whole
@@ -24,6 +25,7 @@ from scool_ppl.graph.scores import same_group
 FACTS: dict[str, Callable[[Federation | Roster], Any]] = {
     "truth": lambda federation: true_graph(federation),
     "samples": lambda federation: federation.sizes("train"),
+    "client_regions": lambda federation: None if federation.regions is None else torch.tensor(federation.regions),
 }
 """Parameters of `build` that are facts of the federation, not choices of the user."""
 
@@ -97,8 +99,8 @@ def load_model(
 ) -> CooperationModel | Portfolio:
     """Build a model or a portfolio by name or path; unknown hyperparameters are refused with the nearest known name.
 
-    `federation` supplies the facts that some models ask for: the true graph for `oracle`, sample counts for `fedavg`;
-    a `Roster`, clients whose data are elsewhere, does as well.
+    `federation` supplies the facts that some models ask for: the true graph for `oracle`, sample counts for `fedavg`,
+    regions for `covariate_sbm`; a `Roster`, clients whose data are elsewhere, does as well.
     """
     if federation is not None:
         check_kind("federation", federation, Federation | Roster, "load_federation(spec) makes one")

@@ -25,7 +25,9 @@ each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 @pytest.fixture(scope="module")
 def federation() -> Federation:
     """Two groups of three clients, one client with more images than the others."""
-    return load_federation("permuted:digits:clients=6,groups=2,train=24,validation=0.25,test=20,ragged=0.3")
+    return load_federation(
+        "permuted:digits:clients=6,groups=2,train=24,validation=0.25,test=20,ragged=0.3,order=listed"
+    )
 
 
 def test_every_model_is_covered() -> None:

@@ -48,7 +48,7 @@ def test_truth_comes_from_groups_unless_given() -> None:
 
 
 def test_select_reorders_and_shares_the_tensors() -> None:
-    federation = load_federation("permuted:digits:clients=4,groups=2,train=20")
+    federation = load_federation("permuted:digits:clients=4,groups=2,train=20,order=listed")
     part = federation.select([3, 0, 1])
     assert part.inputs.data_ptr() == federation.inputs.data_ptr()
     assert part.names == ("client 3", "client 0", "client 1")

@@ -9,7 +9,7 @@ from scool_ppl.deploy.measures import measures
 
 
 def test_each_client_is_measured_on_its_own_rows() -> None:
-    federation = load_federation("permuted:digits:clients=4,groups=2,train=20,test=30")
+    federation = load_federation("permuted:digits:clients=4,groups=2,train=20,test=30,order=listed")
     clients = Clients(federation)
     params = clients.init(3)
     found = measures(clients, params)
@@ -23,7 +23,7 @@ def test_each_client_is_measured_on_its_own_rows() -> None:
 
 
 def test_regression_has_measures_of_its_own() -> None:
-    clients = Clients(load_federation("sine:clients=3"))
+    clients = Clients(load_federation("sine:clients=3,order=listed"))
     found = measures(clients, clients.init(0))
     assert set(found) == {"rmse", "mae"}
     assert bool((found["rmse"] >= found["mae"]).all())

@@ -26,7 +26,7 @@ from tests.helpers.runs import StoppedHereError, stop_after, timeless
 from tests.helpers.small import clients
 from tests.helpers.states import identical, same, same_bits
 
-WHOLE = load_federation("permuted:digits:clients=6,groups=2,train=40,test=20,ragged=0.5", seed=3)
+WHOLE = load_federation("permuted:digits:clients=6,groups=2,train=40,test=20,ragged=0.5,order=listed", seed=3)
 FEDERATION, NEWCOMER = WHOLE.select(range(5)), WHOLE.select([5])
 NAMES = FEDERATION.names
 OWN = {"local": "local", "blocks": "blocks", "everybody": "fedavg"}

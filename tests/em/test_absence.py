@@ -31,7 +31,7 @@ from tests.helpers.states import same
 
 K, FAULTY, ROUND = 5, 2, 1
 OTHERS = [i for i in range(K) if i != FAULTY]
-FEDERATION = load_federation(f"permuted:digits:clients={K},groups=2,train=20,test=20", seed=3)
+FEDERATION = load_federation(f"permuted:digits:clients={K},groups=2,train=20,test=20,order=listed", seed=3)
 SCHEDULE = Schedule(local_epochs=1, warmup_epochs=3)
 MOMENTUM = partial(torch.optim.SGD, lr=0.1, momentum=0.5)
 NAME = FEDERATION.names[FAULTY]

@@ -38,7 +38,7 @@ from tests.helpers.runs import timeless
 from tests.helpers.small import brief, close
 from tests.helpers.states import identical, same
 
-TINY = "permuted:digits:clients=6,groups=2,train=20,test=40"
+TINY = "permuted:digits:clients=6,groups=2,train=20,test=40,order=listed"
 SHORT = Schedule(warmup_epochs=5, local_epochs=1)
 MODEL_BYTES = 4 * (64 * 64 + 64 + 64 * 10 + 10)  # float32 MLP 64-64-10
 EXACT = [name for name in ("local", "fedavg", "oracle") if name in model_names()]
@@ -343,7 +343,7 @@ def test_the_oracle_beats_training_alone(seed: int) -> None:
 
 
 def test_the_learned_graph_is_the_true_one_and_helps() -> None:
-    federation = load_federation("permuted:digits:clients=6,groups=2,train=50,test=100")
+    federation = load_federation("permuted:digits:clients=6,groups=2,train=50,test=100,order=listed")
     clients = Clients(federation, executor="stacked")
     schedule = Schedule(warmup_epochs=40, local_epochs=5)
     local, learned = (

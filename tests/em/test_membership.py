@@ -18,7 +18,7 @@ from tests.helpers.small import brief, driver
 from tests.helpers.small import clients as small_clients
 from tests.helpers.states import flattened, same
 
-WHOLE = load_federation("permuted:digits:clients=6,groups=2,train=20,test=20", seed=3)
+WHOLE = load_federation("permuted:digits:clients=6,groups=2,train=20,test=20,order=listed", seed=3)
 FEDERATION, NEWCOMER = WHOLE.select(range(5)), WHOLE.select([5])
 NAMES = FEDERATION.names
 LEAVER, STAYERS = NAMES[2], [0, 1, 3, 4]
@@ -171,7 +171,7 @@ def test_where_a_newcomer_starts() -> None:
 def test_a_newcomer_finds_its_group() -> None:
     """The graph that it has after some rounds is the true one, though nobody told the others who it is."""
     schedule = Schedule(local_epochs=5, warmup_epochs=40)
-    whole = load_federation("permuted:digits:clients=9,groups=3,train=50", seed=1)
+    whole = load_federation("permuted:digits:clients=9,groups=3,train=50,order=listed", seed=1)
     em = EM(load_model("scool_sbm", 8), Clients(whole.select(range(8))), schedule, seed=0)
     more, state = em.join(ran(em, rounds=3), whole.select([8]), builder("scool_sbm"))
     graph = more.graph(ran(more, state, rounds=2))

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl import EM, Clients, CooperationModel, Federation, Schedule, load_federation, load_model
+from scool_ppl.data.specs import DEFAULT_FEDERATION
 
 FOLDER = Path(__file__).parents[1] / "contracts" / "golden"
 RUNS = FOLDER / "runs.json"
@@ -37,7 +38,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 """The model -> how its clients are run."""
 
-SMALL = "permuted:digits:clients=4,groups=2,train=20,test=20"
+SMALL = "permuted:digits:clients=4,groups=2,train=20,test=20,order=listed"
 """The federation of the kept checkpoints, of two rounds each."""
 KEPT = ("federico", "scool_sbm")
 
@@ -54,7 +55,7 @@ def built(model: str, federation: Federation) -> CooperationModel:
 
 def golden(model: str, **options: Any) -> dict[str, Any]:
     """Three rounds, the first client absent from the second: digests of all bits, and numbers for other machines."""
-    em = driver(model, load_federation("digits", seed=3), **MODELS[model], **options)
+    em = driver(model, load_federation(f"{DEFAULT_FEDERATION},order=listed", seed=3), **MODELS[model], **options)
     state, rounds = em.init(), []
     for number in range(ROUNDS):
         state, info = em.step(state, absent=["client 0"] if number == 1 else [])

@@ -37,7 +37,7 @@ SETTINGS = Settings(
 
 
 def federation() -> Federation:
-    return load_federation("permuted:digits:clients=4,groups=2,train=20,test=20", seed=0)
+    return load_federation("permuted:digits:clients=4,groups=2,train=20,test=20,order=listed", seed=0)
 
 
 def fit(folder: Path) -> None:

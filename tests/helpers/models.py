@@ -10,7 +10,7 @@ from scool_ppl.look.evidence import Evidence
 
 K = 4
 SCHEDULE = Schedule(local_epochs=1, warmup_epochs=3)
-FEDERATION = load_federation(f"permuted:digits:clients={K},groups=2,train=20,test=20", seed=3)
+FEDERATION = load_federation(f"permuted:digits:clients={K},groups=2,train=20,test=20,order=listed", seed=3)
 
 
 def made(model: str, federation: Federation = FEDERATION, **choices: object) -> EM:

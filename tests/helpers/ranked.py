@@ -26,7 +26,7 @@ from scool_ppl.train.contract import AnyClients
 from scool_ppl.zoo.load import load_model
 from tests.helpers.small import brief
 
-SPEC = "permuted:digits:clients=5,groups=2,train=20,test=20"
+SPEC = "permuted:digits:clients=5,groups=2,train=20,test=20,order=listed"
 
 
 def fitted(model: str, federation: Federation, clients: AnyClients) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.workbench import Result
 
-SPEC = "permuted:digits:clients=4,groups=2,train=30,test=20"
+SPEC = "permuted:digits:clients=4,groups=2,train=30,test=20,order=listed"
 BRIEF = Settings(rounds=2, warmup_epochs=30, local_epochs=1, executor="stacked")
 
 

@@ -42,7 +42,7 @@ every_peers = pytest.mark.parametrize("peers", PEERS.values(), ids=PEERS.keys())
 
 @pytest.fixture(scope="module")
 def federation() -> Federation:
-    return load_federation("permuted:digits:clients=6,groups=2,train=20,test=40,ragged=0.5")
+    return load_federation("permuted:digits:clients=6,groups=2,train=20,test=40,ragged=0.5,order=listed")
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def panels(federation: Federation) -> list[Any]:
 
 
 def test_the_map_is_the_label_counts_sorted_by_group() -> None:
-    federation = load_federation("groups:digits:clients=6,groups=3").select([4, 0, 2, 1, 5, 3])
+    federation = load_federation("groups:digits:clients=6,groups=3,order=listed").select([4, 0, 2, 1, 5, 3])
     assert federation.groups == (2, 0, 1, 0, 2, 1)
     (shown,) = panels(federation)
     order = [1, 3, 2, 5, 0, 4]
@@ -57,7 +57,7 @@ def test_the_map_is_the_label_counts_sorted_by_group() -> None:
 
 
 def test_another_target_is_another_map() -> None:
-    federation = load_federation("shuffled-targets:digits:clients=6,groups=3,base=groups")
+    federation = load_federation("shuffled-targets:digits:clients=6,groups=3,base=groups,order=listed")
     train, test = panels(federation)
     assert np.array_equal(train.filled(0), federation.label_counts().T.numpy())
     assert np.array_equal(test.filled(0), federation.label_counts("test").T.numpy())

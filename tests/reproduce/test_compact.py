@@ -6,7 +6,6 @@ import statistics
 from dataclasses import replace
 
 import pytest
-import torch
 
 from scool_ppl import EM, load_federation
 from scool_ppl.deploy import RULES, deploy, gains
@@ -95,23 +94,6 @@ def test_only_honest_clients_count():
     honest = clients.evaluate(state.beside["local"].params).score[clients.honest]
     assert found["test"]["local"]["accuracy"] == pytest.approx(float(honest.mean()), abs=1e-4)
     assert set(found["trust"]) == {"hostile", "honest"}
-
-
-def test_clients_in_another_order_have_the_same_data_in_that_order(monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        "scool_ppl.reproduce.cells.compact", lambda em, rounds: seen.append(em.clients.federation) or {}
-    )
-    column = COLUMN._replace(shuffled=True)
-    for each in (COLUMN, column, column):
-        run_cell(tiny(columns=(each,), methods=(HEDGE,), compact=True).cell(each, HEDGE, {}, 1))
-    plain, mixed, again = seen
-    assert plain.names != mixed.names == again.names
-    assert sorted(plain.names) == sorted(mixed.names)
-    for place, name in enumerate(mixed.names):
-        own = plain.names.index(name)
-        assert torch.equal(mixed.inputs[mixed.train[place]], plain.inputs[plain.train[own]])
-        assert mixed.groups[place] == plain.groups[own]
 
 
 def test_an_experiment_of_compact_cells_is_filled_and_filled_no_more(tmp_path):

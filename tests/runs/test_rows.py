@@ -96,7 +96,7 @@ def test_seconds_add_up_by_verb() -> None:
     assert total_seconds(rows) == {"train": 3.0, "mix": 0.75}
 
 
-TWO = load_federation("permuted:digits:clients=2,groups=2,train=10")
+TWO = load_federation("permuted:digits:clients=2,groups=2,train=10,order=listed")
 DEPLOYED = Evaluation(torch.tensor([0.5, math.nan]), torch.tensor([0.75, 1.0]), torch.tensor([1.0, 2.0]))
 TRAINED = Evaluation(torch.tensor([0.125, 1.0]), torch.zeros(2), torch.tensor([3.0, math.inf]))
 LOCAL = DEPLOYED._replace(score=torch.tensor([0.25, 0.5]))

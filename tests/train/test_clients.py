@@ -231,7 +231,7 @@ def test_a_gpu_gives_what_the_processor_gives() -> None:
     """The default model, two rounds, float64: the same graph and networks wherever they are computed."""
     from scool_ppl import EM, Schedule, load_federation, load_model
 
-    federation = load_federation("permuted:digits:clients=4,groups=2,train=20,test=20")
+    federation = load_federation("permuted:digits:clients=4,groups=2,train=20,test=20,order=listed")
     results = []
     for device in ("cpu", "cuda"):
         clients = Clients(federation, device=device, dtype=torch.float64, executor="stacked")

@@ -18,7 +18,7 @@ from tests.helpers.faulty import Fault, FaultyClients
 from tests.helpers.small import brief
 
 K = 6
-FEDERATION = load_federation(f"permuted:digits:clients={K},groups=2,train=20,test=20", seed=3)
+FEDERATION = load_federation(f"permuted:digits:clients={K},groups=2,train=20,test=20,order=listed", seed=3)
 SCHEDULE = Schedule(local_epochs=1, warmup_epochs=2)
 NETWORKS: list[Attack] = ["sign-flip", "scaled", "random", "collude"]
 
@@ -184,7 +184,7 @@ def test_wrong_attacks_are_refused(options: dict[str, Any], words: str) -> None:
 
 
 def test_a_run_goes_on_with_the_same_attack_only(tmp_path: Path) -> None:
-    clients = Clients(load_federation("permuted:digits:clients=4,groups=2,train=10"), executor="stacked")
+    clients = Clients(load_federation("permuted:digits:clients=4,groups=2,train=10,order=listed"), executor="stacked")
     model, schedule = load_model("local", 4), Schedule(1, 1)
     EM(model, HostileClients(clients, "scaled", share=0.5), schedule).fit(1, run=tmp_path / "run", progress=False)
     for others in (clients, HostileClients(clients, "random", share=0.5)):

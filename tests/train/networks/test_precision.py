@@ -14,7 +14,7 @@ from scool_ppl.train.networks import CNN, network_of
 from scool_ppl.train.networks.precision import in_bf16
 from tests.helpers.small import normal
 
-FEDERATION = load_federation("groups:digits:clients=3,groups=3,classes=2,train=20,test=20")
+FEDERATION = load_federation("groups:digits:clients=3,groups=3,classes=2,train=20,test=20,order=listed")
 
 
 def test_gradients_are_those_of_full_precision_up_to_the_rounding_of_bfloat16() -> None:
