@@ -119,9 +119,9 @@ class Peers(NamedTuple):
         out[rows, senders] = values[rows, columns]
         return out
 
-    def combine(self, weights: Tensor, x: Tensor) -> Tensor:
-        """sum_j weights[i, j] x[j] over each receiver's candidates, for x (K, ...) -> (K, ...)."""
-        weights = torch.where(self.mask, weights, torch.zeros_like(weights)).to(x)
+    def combine(self, weights: Tensor | None, x: Tensor) -> Tensor:
+        """sum_j weights[i, j] x[j] over each receiver's candidates, for x (K, ...) -> (K, ...); None: all weigh 1."""
+        weights = self.mask.to(x) if weights is None else weights.masked_fill(~self.mask, 0).to(x)
         flat = x.reshape(len(x), -1)
         broken = not_finite(flat)
         if broken is not None:  # 0 * nan is nan: what broke reaches only those who give it weight

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -108,9 +108,9 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         found = [self._known[id(x)] for x in _tensors((args, kwargs)) if id(x) in self._known]
-        name = _name(func)
+        name = _name(func) if found else ""
         if found and name not in _SHAPES:
-            outs = list(_tensors([out]))
+            outs = _tensors([out])
             if name in _READS:
                 raise UnsupportedError(f"'{name}' of what is inferred or learned")
             if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or "out" in kwargs:
@@ -411,21 +411,100 @@ class Recorder(TorchFunctionMode):
         return added(self.axes, [self.form(soft), self._mul(target, x).scaled(-1)])
 
 
-def _tensors(tree: Any) -> Iterable[Tensor]:
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, dict):
-        for value in tree.values():
-            yield from _tensors(value)
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            yield from _tensors(value)
+def _tensors(tree: Iterable[Any]) -> list[Tensor]:
+    """All tensors in a nest of lists, tuples and dicts."""
+    found: list[Tensor] = []
+    for value in tree:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += _tensors(value)
+        elif isinstance(value, dict):
+            found += _tensors(value.values())
+    return found
 
 
 def _name(func: Any) -> str:
     """torch's name of a function, of a property that of the property."""
     name = getattr(func, "__name__", type(func).__name__)
     return func.__self__.__name__ if name == "__get__" else name
+
+
+class Derivative:
+    """That of a sum of products by one of its tensors: a sum of contractions.
+
+    Those of them that are products of two matrices, A X + B Y + ..., are one, of A and B beside each other and X below Y.
+    """
+
+    def __init__(
+        self, products: Contractions, site: str, terms: Iterable[tuple[float, Contraction | None, Factor]]
+    ) -> None:
+        self.products, self.site, self.others = products, site, list[tuple[float, Contraction | None, Factor]]()
+        self.lefts: list[tuple[Contraction, bool]] = []
+        """Each, and whether it is the other way round."""
+        rights = []
+        for coefficient, node, factor in terms:
+            sides = self._sides(node, factor)
+            if sides is None:
+                self.others.append((coefficient, node, factor))
+            else:
+                left, right, shared = sides
+                self.lefts.append((left, left.axes[0] == shared))
+                rights.append((coefficient, right, (shared, factor.axes[1])))
+        self.right = products.beside(rights, 0) if rights else None
+        self.by_rows = all(factor.source.rows is None for _, _, factor in self.others)
+
+    def _sides(self, node: Contraction | None, factor: Factor) -> tuple[Contraction, Contraction, Axis] | None:
+        """The two matrices and the axis that they share; None of what is no such product, or goes by a matrix's columns."""
+        if node is None or factor.source.rows is not None or len(factor.axes) != 2 or len(node.parts) != 2:
+            return None
+        left, right = sorted(node.parts, key=lambda part: factor.axes[0] not in part.axes)
+        shared = {*left.axes} & {*right.axes}
+        columns = left.axes[0] != factor.axes[0] and self.site not in left.needs
+        if columns or len(shared) != 1 or {*left.axes} ^ {*right.axes} != {*factor.axes}:
+            return None
+        return (left, right, shared.pop()) if factor.axes[1] in right.axes else None
+
+    def all_rows(self, like: Tensor) -> Tensor:
+        """By all of the tensor, which is shaped as `like`."""
+        total, value = None, self.products.value
+        if self.right is not None:
+            lefts = [value(left).mT if turned else value(left) for left, turned in self.lefts]
+            total = torch.mm(torch.cat(lefts, 1), value(self.right))
+        for coefficient, node, (source, axes) in self.others:
+            each = like.new_ones(()) if node is None else value(node)
+            if node is not None and node.axes != axes:
+                each = placed(each, node.axes, axes)
+            if total is None and source.rows is None and each.shape == like.shape:
+                total = each if coefficient == 1 else coefficient * each
+                continue
+            if total is None:
+                total = torch.zeros_like(like)
+            if source.rows is None:
+                total = torch.add(total, each, alpha=coefficient)
+            else:
+                index = source.rows.index
+                flat = each.expand(*self.products.shape(axes)).reshape(index.numel(), *like.shape[1:])
+                total = total.index_add(0, index.flatten(), flat, alpha=coefficient)
+        return torch.zeros_like(like) if total is None else total
+
+    def some_rows(self, like: Tensor, rows: Tensor) -> Tensor:
+        """By these rows of the tensor."""
+        if self.right is None:
+            total = like.new_zeros(len(rows), *like.shape[1:])
+        else:
+            each = [self._rows(left, left.axes[turned], rows) for left, turned in self.lefts]
+            lefts = [some.mT if turned else some for some, (_, turned) in zip(each, self.lefts, strict=True)]
+            total = torch.mm(torch.cat(lefts, 1), self.products.value(self.right))
+        for coefficient, node, (_, axes) in self.others:
+            other = total.new_ones(()) if node is None else self._rows(node, axes[0], rows)
+            if node is not None and node.axes != axes:
+                other = placed(other, node.axes, axes)
+            total.add_(other, alpha=coefficient)
+        return total
+
+    def _rows(self, node: Contraction, axis: Axis, rows: Tensor) -> Tensor:
+        return self.products.rows(node, Rows(frozenset({axis}), rows, self.site))
 
 
 class Compiled:
@@ -451,16 +530,27 @@ class Compiled:
         self.terms, self.steps = recorder.form(total).terms, recorder.steps
         self._learned = {*self._parameters(), *self.steps}
         terms, self._sums = merged(self.terms, self._learned)
-        self._quadratic = {
-            name: all(sum(factor.source.name == name for factor in term.factors) <= 2 for term in terms)
-            for name in moments
-        }
+        self._taking_part = {factor.source.name for term in terms for factor in term.factors}
+        self._most = {name: max((self._times(name, term.factors) for term in terms), default=0) for name in moments}
+        """How often a term has each site, at most."""
         self._products = Contractions(recorder.axes, dict(recorder.constants), frozenset(recorder.constants))
-        self._total = [(c, self._products.plan(factors, ()) if factors else None) for c, factors in terms]
-        self._derivatives = {name: list(self._derivative(name, terms)) for name in moments}
-        self._curvature = {name: list(self._twice(name, terms)) for name in moments}
-        self._rest = [self._linear(term) for term in self.terms]
+        self._once = self._largest()
+        self._total = [
+            (c, self._products.plan(factors, ()) if factors else None)
+            for c, factors in terms
+            if c and self._times(self._once, factors) == 0
+        ]
+        self._derivatives = {name: Derivative(self._products, name, self._factors(name, terms)) for name in moments}
+        self._large = {
+            name: moment.numel() >= _SMALL and len(moment) > 1 and self._derivatives[name].by_rows
+            for name, moment in moments.items()
+        }
+        """Is it worth the while to compute some rows only?"""
+        self._curvature = {name: list(self._twice(name, terms)) for name in moments if self._large[name]}
         self._needed = self._needed_steps()
+        self._plain = {
+            name for name, moment in moments.items() if moment.dtype == torch.float64 and 1 not in moment.shape
+        }
         self._done: dict[Hashable, Tensor] = {}
         self._whole: dict[str, Tensor] = {}
         self._part: tuple[str, Tensor, Tensor] | None = None
@@ -476,11 +566,21 @@ class Compiled:
         """How near numbers must be to be the same: the square root of that of the coarsest tensor."""
         check_same(self.expected(), float(total), self.precision)
 
+    @staticmethod
+    def _times(site: str | None, factors: Iterable[Factor]) -> int:
+        """How often the site is a factor."""
+        return sum(factor.source.name == site for factor in factors)
+
+    def _largest(self) -> str | None:
+        """The site with the most numbers among those that no term has twice; None if there is none."""
+        once = [name for name, times in self._most.items() if times <= 1]
+        return max(once, key=lambda name: self.moments[name].numel(), default=None)
+
     def _parameters(self) -> dict[str, Tensor]:
         """Parameters, which are changed in place, and buffers, which are replaced."""
         return {**self._leaves, **dict(self.program.named_buffers())}
 
-    def _derivative(self, site: str, terms: Iterable[Term]) -> Iterator[tuple[float, Contraction | None, Factor]]:
+    def _factors(self, site: str, terms: Iterable[Term]) -> Iterator[tuple[float, Contraction | None, Factor]]:
         """For each factor that is the site: with what it is multiplied, coefficient and contraction; and the factor."""
         for coefficient, factors in terms:
             for place, factor in enumerate(factors):
@@ -495,6 +595,10 @@ class Compiled:
             if len(ours) == 2:
                 first = frozenset(axis for factor in ours for axis in factor.axes[:1])
                 yield coefficient, self._products.plan(factors, ()), first
+
+    @cached_property
+    def _rest(self) -> list[tuple[float, Contraction | None, list[Factor]]]:
+        return [self._linear(term) for term in self.terms]
 
     def _linear(self, term: Term) -> tuple[float, Contraction | None, list[Factor]]:
         """The term as what parameters are multiplied with, and these."""
@@ -520,7 +624,7 @@ class Compiled:
         """Another moment of a site."""
         self.moments[site] = moment
         self._forget()
-        self._products.set(site, moment.double().squeeze())
+        self._products.set(site, moment if site in self._plain else moment.double().squeeze())
 
     def _forget(self) -> None:
         self._whole.clear()
@@ -530,19 +634,23 @@ class Compiled:
         """The parameters of these names have changed."""
         self._forget()
         parameters = self._parameters()
-        changed = {known for name in names for known in (name, f"{name}_unconstrained") if known in parameters}
+        known = {known for name in names for known in (name, f"{name}_unconstrained") if known in parameters}
+        changed = set[Hashable](known)
         with torch.no_grad():
             tensors = dict(self._done)
-            tensors.update((name, value) for name, value in parameters.items())
+            tensors.update(parameters.items())
             for name, needed in self._needed.items():
-                if needed & changed:
+                if not needed.isdisjoint(changed):
                     tensors[name] = self._done[name] = self._repeated(self.steps[name], tensors).detach()
-                    self._products.set(name, tensors[name].double().squeeze())
-            for name in changed:
-                self._products.set(name, parameters[name].detach().double().squeeze())
+                    changed.add(name)
+            for name in changed & self._taking_part:
+                self._products.set(name, tensors[name].detach().double().squeeze())
             for name, parts in self._sums.items():
-                each = [c * tensors[source.name].double().squeeze().permute(order) for c, source, order in parts]
-                self._products.set(name, torch.stack(each).sum(0))
+                if any(source.name in changed for _, source, _ in parts):
+                    total: Tensor | float = 0.0
+                    for c, source, order in parts:
+                        total = total + c * tensors[source.name].double().squeeze().permute(order)
+                    self._products.set(name, torch.as_tensor(total))
 
     @staticmethod
     def _repeated(step: Step, tensors: Mapping[Hashable, Tensor]) -> Tensor:
@@ -550,57 +658,36 @@ class Compiled:
         return out if step.place is None else out[step.place]
 
     def expected(self) -> float:
-        """E_q[log p]."""
-        return sum(c if node is None else c * float(self._products.value(node)) for c, node in self._total)
+        """E_q[log p]: all terms with a site that none has twice come to <m, dE / dm>, which its next move needs anyway."""
+        total = sum(c if node is None else c * float(self._products.value(node)) for c, node in self._total)
+        if self._once is None:
+            return total
+        moment, slope = self.moments[self._once].double(), self.derivative(self._once).double()
+        return total + float(moment.flatten().dot(slope.flatten()))
 
     def derivative(self, site: str, rows: Tensor | None = None) -> Tensor:
         """d E_q[log p] / d moments of a site, all of it or some rows."""
-        shape = self.moments[site].shape
-        if rows is not None and self._large(site):
-            if self._part is None or self._part[0] != site or self._part[1] is not rows:
-                found = self._some_rows(site, rows).view(len(rows), *shape[1:])
-                self._part = site, rows, found.to(self.moments[site])
-            return self._part[2]
-        if site not in self._whole:
-            self._whole[site] = self._all_rows(site).view(shape).to(self.moments[site])
-        return self._whole[site] if rows is None else self._whole[site][rows]
+        if rows is None or not self._large[site]:
+            whole = self._whole.get(site)
+            if whole is None:
+                found = self._derivatives[site].all_rows(self._products.tensors[site])
+                whole = self._whole[site] = self._shaped(site, found)
+            return whole if rows is None else whole.index_select(0, rows)
+        if self._part is None or self._part[0] != site or self._part[1] is not rows:
+            found = self._derivatives[site].some_rows(self._products.tensors[site], rows)
+            self._part = site, rows, self._shaped(site, found)
+        return self._part[2]
 
-    def _large(self, site: str) -> bool:
-        """Is it worth the while to compute some rows only?"""
+    def _shaped(self, site: str, found: Tensor) -> Tensor:
+        """What was computed without dimensions of size 1, in float64, as the site has it."""
         moment = self.moments[site]
-        if moment.numel() < _SMALL or len(moment) == 1:
-            return False
-        return not any(factor.source.rows is not None for _, _, factor in self._derivatives[site])
+        if site in self._plain:
+            return found
+        return found.view(-1, *moment.shape[1:]).to(moment) if moment.dim() else found.view(()).to(moment)
 
-    def _all_rows(self, site: str) -> Tensor:
-        like = self.moments[site].double().squeeze()
-        total = None
-        for coefficient, node, (source, axes) in self._derivatives[site]:
-            each = like.new_ones(()) if node is None else self._products.value(node)
-            if node is not None and node.axes != axes:
-                each = placed(each, node.axes, axes)
-            if total is None and source.rows is None and each.shape == like.shape:
-                total = each if coefficient == 1 else coefficient * each
-                continue
-            if total is None:
-                total = torch.zeros_like(like)
-            if source.rows is None:
-                total = torch.add(total, each, alpha=coefficient)
-            else:
-                index = source.rows.index
-                flat = each.expand(*self._products.shape(axes)).reshape(index.numel(), *like.shape[1:])
-                total = total.index_add(0, index.flatten(), flat, alpha=coefficient)
-        return torch.zeros_like(like) if total is None else total
-
-    def _some_rows(self, site: str, rows: Tensor) -> Tensor:
-        like = self.moments[site].double().squeeze()
-        total = like.new_zeros(len(rows), *like.shape[1:])
-        for coefficient, node, (_, axes) in self._derivatives[site]:
-            each = total.new_ones(())
-            if node is not None:
-                each = placed(self._products.rows(node, Rows(frozenset(axes[:1]), rows, site)), node.axes, axes)
-            total.add_(each, alpha=coefficient)
-        return total
+    def repeats(self, site: str) -> bool:
+        """Has any term the site twice?"""
+        return self._most[site] > 1
 
     def rise(self, site: str, moment: Tensor, rows: Tensor) -> float:
         """Another moment of a site in these rows; by how much E_q[log p] rises.
@@ -609,16 +696,19 @@ class Compiled:
         f(m + d) - f(m) = <g, d> + f(d) = <(g + g') / 2, d>: a few rows are worth the former, all of them the latter.
         """
         before = self.moments[site]
-        after = before.index_copy(0, rows, moment)
-        if not self._quadratic[site]:
+        moved, after = moment - before.index_select(0, rows), before.index_copy(0, rows, moment)
+        if self._most[site] > 2:
             old = self.expected()
             self.update(site, after)
             return self.expected() - old
-        moved, slope = moment - before[rows], self.derivative(site, rows)
-        if self._large(site):
-            shape = before.squeeze().shape[1:]
-            curved = self._curved(site, moved.double().view(len(rows), *shape), rows)
-            self.update(site, after)
+        slope = self.derivative(site, rows)
+        if self._large[site]:
+            like = self._products.tensors[site]
+            difference = moved.double().view(len(rows), *like.shape[1:])
+            curved = self._curved(site, difference, rows)
+            self.moments[site] = after
+            self._forget()
+            self._products.shift(site, after.double().view(like.shape), rows, difference)
             return float((slope * moved).sum()) + curved
         self.update(site, after)
         return float(((slope + self.derivative(site, rows)) * moved).sum()) / 2

@@ -177,8 +177,10 @@ class BlockBernoulli(TorchDistribution):
 
     def _between(self, matrix: Tensor) -> Tensor:
         """r' M s for every pair, without a (..., G, H) tensor where one M is that of all."""
-        equation = "...g,gh,...h->..." if matrix.dim() == 2 else "...g,...gh,...h->..."
-        return torch.einsum(equation, self.receiver, matrix.to(self.receiver), self.sender)
+        matrix = matrix.to(self.receiver)
+        if matrix.dim() == 2:
+            return torch.einsum("...h,...h->...", self.receiver @ matrix, self.sender)
+        return torch.einsum("...g,...gh,...h->...", self.receiver, matrix, self.sender)
 
     def _logits(self) -> Tensor:
         """logit B + offset, (..., G, H)."""

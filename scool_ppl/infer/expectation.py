@@ -29,6 +29,9 @@ class Expectation(Protocol):
     def derivative(self, site: str, rows: Tensor | None = None) -> Tensor:
         """d E_q[log p] / d moments of a site, all of them or those of some rows."""
 
+    def repeats(self, site: str) -> bool:
+        """May E_q[log p] have products of a site's moments with each other?"""
+
     def rise(self, site: str, moment: Tensor, rows: Tensor) -> float:
         """Another moment of a site in these rows; by how much E_q[log p] rises."""
 
@@ -79,6 +82,9 @@ class Interpreted:
     def derivative(self, site: str, rows: Tensor | None = None) -> Tensor:
         found = self._evaluated()[1][site]
         return found if rows is None else found[rows]
+
+    def repeats(self, site: str) -> bool:
+        return True
 
     def rise(self, site: str, moment: Tensor, rows: Tensor) -> float:
         before = self.expected()

@@ -81,7 +81,7 @@ class AutoMeanField(LocalModule):
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Read sites, plates, masks and scales off one run of the model; parameters that fit already are kept."""
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             trace = poutine.block(poutine.trace(self._model[0]).get_trace)(*args, **kwargs)
         self._frames, self._masks, self._scales = {}, {}, {}
         self._supports, self._kinds, self._excluded = {}, {}, {}

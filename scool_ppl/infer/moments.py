@@ -87,6 +87,16 @@ def expected(kind: str, parameter: Tensor) -> Tensor:
     return parameter.log_softmax(-1).exp() if kind == "one-hot" else parameter.sigmoid()
 
 
+def expected_with_entropy(kind: str, parameter: Tensor) -> tuple[Tensor, Tensor]:
+    """Both `expected` and `entropy` of a factor."""
+    if kind == "one-hot":
+        logarithm = parameter.log_softmax(-1)
+        moment = logarithm.exp()
+        return moment, (logarithm * moment).sum(-1).neg_()
+    moment = expected(kind, parameter)
+    return moment, entropy(kind, parameter, moment)
+
+
 def entropy(kind: str, parameter: Tensor, moment: Tensor) -> Tensor:
     """The entropy of a factor, for each of its variables; `moment` is `expected` of the same."""
     if kind == "bernoulli":

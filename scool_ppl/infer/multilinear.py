@@ -211,12 +211,37 @@ class Contractions:
     """Names of tensors that never change."""
     _found: dict[object, Contraction] = field(default_factory=dict)
     _needing: dict[Hashable, list[Contraction]] = field(default_factory=dict)
+    _selected_by: Tensor | None = None
+    _selected: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def set(self, name: Hashable, value: Tensor) -> None:
         """Another tensor under this name; what was computed from the old one is forgotten."""
         self.tensors[name] = value
         for node in self._needing.get(name, ()):
             node.value = None
+
+    def shift(self, name: Hashable, value: Tensor, rows: Tensor, moved: Tensor) -> None:
+        """Another tensor under this name, which differs by `moved` in these rows.
+
+        Where its rows are summed over with rows of what it is multiplied with, this is added to what is known.
+        """
+        self.tensors[name] = value
+        for node in self._needing.get(name, ()):
+            other = self._beside_it(node, name)
+            if node.value is None or other is None or node.combine is None:
+                node.value = None
+            else:
+                parts = [moved if part is not other else self.selected(other, rows) for part in node.parts]
+                node.value = node.value + node.combine(*parts)
+
+    def _beside_it(self, node: Contraction, name: Hashable) -> Contraction | None:
+        """What is multiplied with the tensor of this name and summed over the rows of both; None if there is no such."""
+        if len(node.parts) != 2:
+            return None
+        its, other = sorted(node.parts, key=lambda part: name not in part.needs)
+        if its.factor is None or its.factor.source != Source(name) or name in other.needs or not its.axes:
+            return None
+        return other if other.axes[:1] == its.axes[:1] and its.axes[0] not in node.axes else None
 
     def plan(self, factors: Sequence[Factor], out: Sequence[Axis]) -> Contraction:
         """How to contract factors to those of the axes `out` that they have: cheap products first."""
@@ -275,6 +300,17 @@ class Contractions:
         needs = left.needs | right.needs
         return self._node((id(left), id(right), kept), kept, needs, parts=(left, right), combine=combine)
 
+    def beside(self, nodes: Sequence[tuple[float, Contraction, tuple[Axis, ...]]], dim: int) -> Contraction:
+        """Matrices one after the other along a dimension: the coefficient of each, and the order of its axes."""
+
+        def combine(*values: Tensor) -> Tensor:
+            ordered = [placed(value, node.axes, axes) for value, (_, node, axes) in zip(values, nodes, strict=True)]
+            return torch.cat([x if c == 1 else c * x for x, (c, _, _) in zip(ordered, nodes, strict=True)], dim)
+
+        parts = tuple(node for _, node, _ in nodes)
+        needs = frozenset[Hashable]().union(*(part.needs for part in parts))
+        return self._node(object(), (), needs, parts=parts, combine=combine)
+
     def _node(self, key: object, axes: tuple[Axis, ...], needs: frozenset[Hashable], **parts: Any) -> Contraction:
         if key not in self._found:
             node = self._found[key] = Contraction(axes, needs, **parts)
@@ -290,9 +326,13 @@ class Contractions:
                 assert node.factor is not None
                 value = read(self.tensors[node.factor.source.name], node.factor.source)
             else:
-                # Most have their parts' values: a call less for each.
-                parts = [self.value(part) if part.value is None else part.value for part in node.parts]
-                value = node.combine(*parts)
+                parts = node.parts
+                if len(parts) == 2:  # most are, and have their parts' values: a call less for each
+                    left, right = parts[0].value, parts[1].value
+                    left = self.value(parts[0]) if left is None else left
+                    value = node.combine(left, self.value(parts[1]) if right is None else right)
+                else:
+                    value = node.combine(*[self.value(part) for part in parts])
             node.value = value
         return value
 
@@ -307,8 +347,19 @@ class Contractions:
         value = self.value(node)
         for place, axis in enumerate(node.axes):
             if axis in rows.axes:
-                value = value.index_select(place, rows.index)
+                first = place == 0 and rows.moving not in node.needs
+                value = self.selected(node, rows.index) if first else value.index_select(place, rows.index)
         return value
+
+    def selected(self, node: Contraction, rows: Tensor) -> Tensor:
+        """These rows of the node's tensor; several ask for the same."""
+        value = self.value(node)
+        if self._selected_by is not rows:
+            self._selected_by, self._selected = rows, {}
+        known = self._selected.get(id(node))
+        if known is None or known[0] is not value:
+            known = self._selected[id(node)] = value, value.index_select(0, rows)
+        return known[1]
 
     def between(self, node: Contraction, rows: Rows, moved: Tensor) -> Tensor:
         """The node's tensor at some rows, with `moved` for what is moving at these rows."""
@@ -353,8 +404,11 @@ def _matrices(
     `swapped` that the result is transposed.
     """
     if swapped:
-        return lambda left, right: product(right if behind else right.mT, left if ahead else left.mT)
-    return lambda left, right: product(left.mT if ahead else left, right.mT if behind else right)
+        flipped = _matrices(False, not behind, not ahead, product)
+        return lambda left, right: flipped(right, left)
+    if ahead:
+        return lambda left, right: product(left.mT, right.mT if behind else right)
+    return (lambda left, right: product(left, right.mT)) if behind else product
 
 
 def _product_of(left: Tensor, right: Tensor) -> Tensor:

@@ -134,6 +134,8 @@ def rise_alike(compiled: Compiled, interpreted: Interpreted, other: Mapping[str,
             expected = interpreted.rise(site, moment[rows], rows)
             alike(compiled.rise(site, moment[rows], rows), expected, f"rise of {site}")
             assert torch.equal(compiled.moments[site], interpreted.moments[site])
+            for each in other:
+                alike(compiled.derivative(each), interpreted.derivative(each), f"derivative of {each} after {site}")
             interpreted.update(site, compiled.moments[site] * 0.75 + moment.flip(0) * 0.25)  # so that rows have to move
             compiled.update(site, interpreted.moments[site])
 
@@ -322,6 +324,7 @@ def test_what_is_asked_for_again_is_not_computed_again() -> None:
     assert compiled.derivative("z") is not found
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scool_ppl.infer.compiled._SMALL", 0)
+        compiled, _ = case_of("sbm").both()
         part = compiled.derivative("z", rows)
         assert compiled.derivative("z", rows) is part
         assert compiled.derivative("z", rows.clone()) is not part

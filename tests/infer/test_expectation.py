@@ -194,7 +194,7 @@ def test_moments_that_it_was_given_stay_as_they_are(made: Made) -> None:
 def test_both_are_called_alike() -> None:
     """Every method of an Expectation, by the same arguments."""
     methods = [name for name, member in vars(Expectation).items() if inspect.isfunction(member) and name[0] != "_"]
-    assert len(methods) == 6
+    assert len(methods) == 7
     for kind, name in itertools.product((Interpreted, Compiled), methods):
         assert inspect.signature(getattr(kind, name)) == inspect.signature(getattr(Expectation, name))
 

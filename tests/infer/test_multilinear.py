@@ -382,6 +382,28 @@ def test_some_rows_are_those_of_the_whole(equation: str, moving: str) -> None:
     close(found, products.value(node).index_select(node.axes.index(list(SIZES).index("a")), index))
 
 
+@pytest.mark.parametrize("equation", ["ab,bc->ac", "ab,ac->cb", "ab,ac,bd->cd", "ba,bc->ac", "ab,ab->b", "ab,ac,bc->a"])
+@pytest.mark.parametrize("moving", ["0", "1"])
+def test_what_moves_in_some_rows_is_as_if_it_were_set_anew(equation: str, moving: str) -> None:
+    products, expected = contractions(equation), contractions(equation)
+    node, rows = planned(products, equation), torch.tensor([1, 0])
+    products.value(node)
+    moved = normal(2, *products.tensors[moving].shape[1:], seed=9)
+    after = products.tensors[moving].index_add(0, rows, moved)
+    products.shift(moving, after, rows, moved)
+    expected.set(moving, after)
+    close(products.value(node), expected.value(planned(expected, equation)))
+
+
+def test_what_moves_in_some_rows_is_added_to_what_is_known() -> None:
+    products = contractions("ab,ac->cb")
+    node, rows = planned(products, "ab,ac->cb"), torch.tensor([1])
+    known = products.value(node)
+    products.shift("0", products.tensors["0"], rows, torch.zeros_like(products.tensors["0"][rows]))
+    assert node.value is not None
+    close(node.value, known)
+
+
 def test_no_more_than_some_rows_are_computed() -> None:
     """Of what moves; what does not is computed once, and so is a matrix of which columns would be wanted."""
     rows = Rows(frozenset({list(SIZES).index("a")}), torch.tensor([1]), "0")

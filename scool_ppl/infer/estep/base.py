@@ -109,8 +109,12 @@ def optimizer_settings() -> Iterator[None]:
 
 def set_closed_form(program: Program, moments: Values, *args: Any) -> list[str]:
     """Assign what `closed_form` returns, but for what is frozen; the names of what was assigned."""
-    with torch.no_grad(), promoted():
-        every = program.closed_form(moments, *args)
+    with torch.no_grad():
+        try:
+            every = program.closed_form(moments, *args)
+        except RuntimeError:  # as a rule one precision is not mixed with another, and watching over that takes time
+            with promoted():
+                every = program.closed_form(moments, *args)
         solved = {name: value for name, value in every.items() if name not in program.frozen}
         for name, value in solved.items():
             setattr(program, name, value.contiguous())  # gradients are, and torch warns where parameters are not

@@ -25,7 +25,15 @@ from scool_ppl.infer.estep.base import (
 )
 from scool_ppl.infer.expectation import Expectation, Interpreted
 from scool_ppl.infer.guide import AutoMeanField
-from scool_ppl.infer.moments import AnyProgram, entropy, expected, factor, log_joint, soft_values
+from scool_ppl.infer.moments import (
+    AnyProgram,
+    entropy,
+    expected,
+    expected_with_entropy,
+    factor,
+    log_joint,
+    soft_values,
+)
 from scool_ppl.infer.multilinear import UnsupportedError
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.infer.program import Program, promoted
@@ -159,6 +167,7 @@ class _Fit:
     generator: torch.Generator
     to_the_end: bool = False
     weights: dict[str, Tensor | None] = field(default_factory=dict)
+    scales: dict[str, Tensor | None] = field(default_factory=dict)
 
     def natural(self, start: Values) -> Values:
         """The natural parameters of a start by site."""
@@ -204,7 +213,10 @@ class _Fit:
         """The bound at a posterior and what the program returns there, by a run in Pyro."""
         natural, moments = self.natural(posterior.q), self.moments(posterior.q)
         total, trace = log_joint(self.joint, self.values(moments), *self.args)
-        return float(total) + self.entropy(natural, moments), trace.nodes["_RETURN"]["value"]
+        entropies = [
+            self.total(name, entropy(self.guide.kinds[name], value, moments[name])) for name, value in natural.items()
+        ]
+        return float(total) + sum(entropies), trace.nodes["_RETURN"]["value"]
 
     def shown(self, posterior: Posterior, given: Values, graph: Any) -> Any:
         """What the program returns with the parameters that q was found with; `graph` is what it returns with the present.
@@ -220,21 +232,18 @@ class _Fit:
         self.program.load_state_dict(after)
         return trace.nodes["_RETURN"]["value"]
 
-    def entropy(self, natural: Values, moments: Values) -> float:
-        """The entropy of all factors, of what is not masked."""
-        total = 0.0
-        for name, value in natural.items():
-            each = entropy(self.guide.kinds[name], value, moments[name])
-            weight = self.counted(name, each)
-            total += float(each.sum() if weight is None else each.flatten().dot(weight.flatten()))
-        return total
+    def total(self, name: str, each: Tensor) -> float:
+        """The sum over a site's variables, of what is not masked."""
+        weight = self.counted(name, each)
+        return float(each.sum() if weight is None else each.flatten().dot(weight.flatten()))
 
     def scale(self, name: str, like: Tensor) -> Tensor | None:
         """The scale of a site for each number of its natural parameter; None if it is 1."""
-        scale = torch.as_tensor(self.guide.scale(name)).to(like)
-        if bool((scale == 1).all()):
-            return None
-        return (scale if self.guide.kinds[name] == "bernoulli" else scale.unsqueeze(-1)).expand(like.shape)
+        if name not in self.scales:
+            scale = torch.as_tensor(self.guide.scale(name)).to(like)
+            each = scale if self.guide.kinds[name] == "bernoulli" else scale.unsqueeze(-1)
+            self.scales[name] = None if bool((scale == 1).all()) else each.expand(like.shape)
+        return self.scales[name]
 
     def counted(self, name: str, like: Tensor) -> Tensor | None:
         """How often the variables of a site count: 0 where masked, its scale elsewhere; None if all count once."""
@@ -253,13 +262,22 @@ class _Ascent:
     def __init__(self, fit: _Fit, expectation: Expectation, natural: Values) -> None:
         self.fit, self.settings, self.program, self.generator = fit, fit.settings, fit.program, fit.generator
         self.kinds, self.expectation, self.natural = fit.guide.kinds, expectation, natural
+        self.entropies: Values = {}
         self.place(natural)
 
     def place(self, natural: Values) -> None:
         """Set all factors."""
         self.natural = dict(natural)
+        self.entropies.clear()
         for name, value in natural.items():
             self.expectation.update(name, expected(self.kinds[name], value))
+
+    def entropy(self, name: str) -> Tensor:
+        """That of each of the site's variables, computed where its factor has changed."""
+        if name not in self.entropies:
+            kind, moment = self.kinds[name], self.expectation.moments[name]
+            self.entropies[name] = entropy(kind, self.natural[name], moment)
+        return self.entropies[name]
 
     def run(self) -> tuple[Posterior, Values]:
         """The result, and the parameters that q was found with, before they were raised."""
@@ -280,7 +298,7 @@ class _Ascent:
 
     def bound_here(self) -> float:
         """The bound at these factors: E_q[log p] and the entropy."""
-        return self.expectation.expected() + self.fit.entropy(self.natural, self.expectation.moments)
+        return self.expectation.expected() + sum(self.fit.total(name, self.entropy(name)) for name in self.kinds)
 
     def sweep(self) -> list[float]:
         """Move all sites in turn until none moves any more; the bound after each sweep."""
@@ -309,8 +327,12 @@ class _Ascent:
 
     def interacts(self, name: str) -> bool:
         """Does the optimum of this site's factor for one client depend on its factor for another?"""
-        here, moment = self.expectation.derivative(name), self.expectation.moments[name]
+        moment = self.expectation.moments[name]
+        # Drawn in any case: what comes after does not depend on what is known of the program.
         other = torch.rand(moment.shape, generator=self.generator, dtype=moment.dtype) + 0.5
+        if not self.expectation.repeats(name):
+            return False
+        here = self.expectation.derivative(name)
         self.expectation.update(name, expected(self.kinds[name], other))
         moved = self.expectation.derivative(name)
         self.expectation.update(name, moment)
@@ -335,22 +357,23 @@ class _Ascent:
         """Move a site that does not interact with itself: E_q[log p] is linear in it, so that the bound cannot fall."""
         target, step = self.target(name), self.settings.step
         self.natural[name] = target if step == 1 else (1 - step) * self.natural[name] + step * target
+        self.entropies.pop(name, None)
         self.expectation.update(name, expected(self.kinds[name], self.natural[name]))
 
     def move_some(self, name: str, rows: Tensor) -> None:
         """Move some clients of a site to their optimum given the others; halve the step while the bound falls."""
         target, moments, natural = self.target(name, rows), self.expectation.moments[name], self.natural[name]
         kind, weight, step = self.kinds[name], self.fit.weights[name], self.settings.step
-        here = natural[rows]
-        before = entropy(kind, here, moments[rows])
+        entropies = self.entropy(name)
         for _ in range(_HALVINGS):
-            there = target if step == 1 else (1 - step) * here + step * target
-            moment = expected(kind, there)
-            gained = entropy(kind, there, moment) - before
+            there = target if step == 1 else (1 - step) * natural[rows] + step * target
+            moment, left = expected_with_entropy(kind, there)
+            gained = left - entropies[rows]
             rise = float((gained if weight is None else gained * weight[rows]).sum())
             rise += self.expectation.rise(name, moment, rows)
             if rise >= -1e-10 * (1 + abs(self.bound)):
                 self.natural[name] = natural.index_copy(0, rows, there)
+                self.entropies[name] = entropies.index_copy(0, rows, left)
                 self.bound += rise
                 return
             self.expectation.update(name, moments)

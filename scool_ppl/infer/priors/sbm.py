@@ -75,7 +75,7 @@ class SBM(GraphPrior):
         """B_gh = sum w_ij Omega_ig Omega_jh / sum Omega_ig Omega_jh over looked-at pairs; empty blocks keep theirs."""
         graph, z = moments["Y"], moments["z"]
         edges = z.T @ evidence.peers.combine(graph, z)
-        pairs = z.T @ evidence.peers.combine(torch.ones_like(graph), z)
+        pairs = z.T @ evidence.peers.combine(None, z)
         return {"B": self.density(edges, pairs)}
 
     def density(self, edges: Tensor, pairs: Tensor) -> Tensor:
