@@ -90,7 +90,7 @@ def candidates(em: EM, state: EMState, name: str = "mixed") -> dict[str, Predict
 
     Training alone has only the first: it is local already.
     """
-    found = {name: Predictor(state.params, em.mixture(state))}
+    found = {name: em.predictor(state)}
     if name == LOCAL:
         return found
     names, away = em.clients.names, dict[str, str]()

@@ -107,10 +107,12 @@ def restore_absent(
     The graph stays as it was inferred, in which they have no edges.
     """
     away = ~start.present
-    pairs = away[:, None] | evidence.peers.gather(away)
+    pairs = away[:, None] | evidence.peers.whose(away)
 
     def entries(layouts: dict[str, Layout]) -> dict[str, Tensor]:
-        return {name: pairs if len(axes) == 2 else away for name, (axes, _) in layouts.items() if axes}
+        return {
+            name: pairs if len(axes) == 2 else entries_of(away, axes) for name, (axes, _) in layouts.items() if axes
+        }
 
     q = keep_entries(posterior.q, state.q, entries(parameter_layouts(prior, evidence)))
     moments = keep_entries(posterior.moments, state.moments, entries(site_layouts(prior, evidence)))

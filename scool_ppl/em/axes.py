@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from pyro import poutine
@@ -14,6 +14,9 @@ from scool_ppl.infer.priors.base import GraphPrior
 from scool_ppl.look.evidence import Evidence
 
 Axes = tuple[int, ...]
+
+PLATES = ("clients", "receivers", "senders")
+"""Those that a GraphPrior opens."""
 
 
 class Layout(NamedTuple):
@@ -35,8 +38,14 @@ def site_layouts(prior: GraphPrior, evidence: Evidence) -> dict[str, Layout]:
     for name, site in latent_sites(trace):
         shape = site["fn"].event_shape
         share = 1 / shape[-1] if shape and _is_simplex(site["fn"].support, shape[-1]) else 0.0
-        found[name] = Layout(tuple(range(len(site["cond_indep_stack"]))), share)
+        found[name] = Layout(_axes(site), share)
     return {**found, "Y": Layout((0, 1), 0.0)}
+
+
+def _axes(site: dict[str, Any]) -> Axes:
+    """Which axes of a site are in plates of clients: not those of plates that a program opens itself, of images, say."""
+    shape = site["fn"].batch_shape
+    return tuple(sorted(len(shape) + frame.dim for frame in site["cond_indep_stack"] if frame.name in PLATES))
 
 
 def _is_simplex(support: object, size: int) -> bool:

@@ -50,7 +50,7 @@ from scool_ppl.mix.base import Mixing
 from scool_ppl.train.contract import CONTRACT, AnyClients, Evaluation, Trained, lacking
 from scool_ppl.train.privacy.account import SPENT
 from scool_ppl.train.privacy.counted import Counted, counted
-from scool_ppl.train.questions import Ensemble, Mixture, Params, Predictor
+from scool_ppl.train.questions import Ensemble, Mixture, Params, Predictor, joined
 from scool_ppl.train.round_start import Memory, Remembered, RoundStart
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class Train(NamedTuple):
 
     trained: Trained
     memory: Memory
+    components: Params
+    """Networks of the seats without data, trained by who uses them."""
 
 
 class Look(NamedTuple):
@@ -132,6 +134,11 @@ class EM:
         _check_parts(model)
         if clients.account is not None:
             check_leaks(model.needs, clients.account.privacy)
+        if model.components and clients.parts.private:
+            raise InputError(
+                f"{', '.join(clients.parts.private)} stay at home, and components are whole networks of nobody; expected one or "
+                "the other; declare nothing private, or choose a model without components"
+            )
         check_kind("schedule", schedule or Schedule(), Schedule, "e.g. Schedule(local_epochs=5)")
         key(seed, "EM")  # refuses what is no seed
         if model.prior.num_clients != clients.num_clients:
@@ -158,11 +165,20 @@ class EM:
         graph = self.model.prior.initial_graph()
         peers = None if graph is None else Peers.everybody(self.clients.num_clients, self.model.prior.includes_self)
         moments = {} if graph is None else {"Y": graph}
-        return EMState(params, initial, {}, moments, {}, self.prior_start, peers, {}, 0, self.seed)
+        components = self._initial_components()
+        return EMState(
+            params, initial, {}, moments, {}, self.prior_start, peers, {}, 0, self.seed, components=components
+        )
+
+    def _initial_components(self) -> Params:
+        """Networks of the seats without data, each with a start of its own: what is alike stays alike."""
+        each = [self.clients.init(key(self.seed, "component", seat)) for seat in range(self.model.components)]
+        return {name: torch.stack([params[name][0] for params in each]) for name in (each[0] if each else ())}
 
     def check(self, state: EMState) -> None:
         """Raises InputError unless the state is of these clients and this model's prior."""
-        check_state(state, self.prior_start, self.clients.num_clients, "updates" in self.model.needs)
+        needs_initial = "updates" in self.model.needs
+        check_state(state, self.prior_start, self.clients.num_clients, needs_initial, self.model.components)
 
     @torch.enable_grad()
     def step(
@@ -195,14 +211,18 @@ class EM:
     def _round(
         self, state: EMState, start: RoundStart, away: dict[str, str], clock: _Clock, unmixed: Params | None
     ) -> tuple[EMState, EMInfo]:
+        if self.model.components and state.peers is None:
+            state = self._first_look(state, start, clock)
+            start = self.round_start(state, away, start.clients)
         with clock("train"):
-            trained, mixing_memory = self.train(state, start)
+            trained, mixing_memory, components = self.train(state, start)
+        start = start._replace(components=components)
         with clock("look"):
             evidence, joint, look_memory = self.look(start, trained.params, clock, unmixed)
         with clock("infer"):
             posterior, prior = self.infer(state, evidence, joint)
         with clock("mix"):
-            params = self.mix(state, trained.params, posterior, evidence.peers)
+            params = self.mix(state, trained.params, posterior, evidence.peers, components)
         memory, epsilon = {**start.memory, **mixing_memory, **look_memory}, None
         if isinstance(start.clients, Counted):
             memory[SPENT] = Remembered(start.clients.spent, (0,))
@@ -226,8 +246,23 @@ class EM:
             memory=memory,
             round=state.round + 1,
             seed=state.seed,
+            components=components,
         )
         return state, info
+
+    def _first_look(self, state: EMState, start: RoundStart, clock: _Clock) -> EMState:
+        """The state with a graph before anybody has trained: components differ from the start, so clients can choose."""
+        with clock("look"):
+            evidence, joint, memory = self.look(start._replace(round=-1), state.params, clock)
+        with clock("infer"):
+            posterior, prior = self.infer(state, evidence, joint)
+        return state._replace(
+            moments=posterior.moments,
+            q=posterior.q,
+            prior=prior,
+            peers=evidence.peers,
+            memory={**state.memory, **memory},
+        )
 
     def counted(self, state: EMState) -> AnyClients:
         """The clients; if they are private, they count on from what they have spent."""
@@ -256,6 +291,8 @@ class EM:
             seed=state.seed,
             absent=tuple(self.clients.names.index(name) for name in absent),
             private=parts.at_home(state.params),
+            components=state.components,
+            moments=state.moments,
         )
 
     @property
@@ -264,9 +301,11 @@ class EM:
 
     def train(self, state: EMState, start: RoundStart) -> Train:
         """theta^t -> theta^{t+1/2}: local epochs on own data, with what the mixing rule adds to every step."""
-        terms = self.model.mixing.during(among_present(start, self._rows))
-        trained = start.train(state.params, state.optimizer, pull=terms.pull, shares=terms.shares)
-        return Train(trained, dict(terms.memory))
+        mixing, there = self.model.mixing, among_present(start, self._rows)
+        terms = mixing.during(there)
+        begin = state.params if terms.begin is None else terms.begin
+        trained = start.train(begin, state.optimizer, pull=terms.pull, shares=terms.shares, importance=terms.importance)
+        return Train(trained, dict(terms.memory), mixing.components(there, trained) if state.components else {})
 
     def look(
         self, start: RoundStart, trained: Params, clock: _Clock | None = None, unmixed: Params | None = None
@@ -304,42 +343,52 @@ class EM:
         """
         if look is None:
             start = self.round_start(state)
-            look = self.look(start, self.train(state, start).trained.params)
+            trained = self.train(state, start)
+            look = self.look(start._replace(components=trained.components), trained.trained.params)
         prior = copy.deepcopy(self.model.prior)
         prior.load_state_dict(state.prior)
         joint = Joint(prior, look.joint.log_lik)
         return Marginal(joint, look.evidence) if marginal else partial(joint, look.evidence)
 
-    def mix(self, state: EMState, trained: Params, posterior: Posterior, peers: Peers) -> Params:
-        """theta^{t+1} from theta^t, theta^{t+1/2} and w = E_q[Y]; what is private is as training left it."""
+    def mix(
+        self, state: EMState, trained: Params, posterior: Posterior, peers: Peers, components: Params | None = None
+    ) -> Params:
+        """theta^{t+1} from theta^t, theta^{t+1/2} and w = E_q[Y]; `components` after training, else those of the state."""
         parts, small = self.clients.parts, sum(value.numel() for value in trained.values()) < SMALL
-        before, after = parts.cooperating(state.params), parts.cooperating(trained)
+        before = joined(parts.cooperating(state.params), state.components)
+        after = joined(parts.cooperating(trained), components or state.components)
         with torch.no_grad(), threads(1 if small else None):
             return {**self.model.mixing(before, after, posterior.moments["Y"], peers), **parts.at_home(trained)}
 
     def _traffic(self, weights: Tensor, evidence: RoundEvidence) -> tuple[Tensor, Tensor]:
-        """Bytes per client: one network for every other client that is looked at or used, and one more for every one of
-        which a network that nobody has mixed is looked at, too.
+        """Bytes per client: one network for every other client or component that is looked at or used, and one more for
+        every one of which a network that nobody has mixed is looked at, too; a client sends its copy of each component that
+        it uses.
         """
         peers = evidence.peers
         looked = peers.fresh.mask if self.model.needs else torch.zeros_like(peers.mask)
         moved = ((peers.mask & (weights > 0)) | looked).long() + (looked & evidence.looks_twice).long()
         senders = peers.columns().expand_as(moved)
         moved = moved * (senders != torch.arange(len(moved))[:, None])
-        sent = torch.zeros(len(moved), dtype=torch.long).index_add_(0, senders.flatten(), moved.flatten())
+        sent = torch.zeros(len(moved) + peers.components, dtype=torch.long)
+        sent = sent.index_add_(0, senders.flatten(), moved.flatten())[: len(moved)] + (peers.shares(weights) > 0).sum(1)
         return moved.sum(1).double() * self.clients.bytes_per_model, sent.double() * self.clients.bytes_per_model
 
     def graph(self, state: EMState, evaluation: Evaluation | None = None) -> CooperationGraph:
         """The graph of a state, with what is known of its clients."""
         if state.peers is None or state.round == 0:
             raise InputError("the state is from before the first round, there is no graph yet; call step first")
-        roster = self.clients.roster
+        roster, peers, weights, shares = self.clients.roster, state.peers, state.moments["Y"], None
+        if peers.components:
+            shares = peers.shares(weights)
+            peers, weights = peers.through(weights)
         return CooperationGraph(
-            weights=state.moments["Y"],
+            weights=weights,
             names=self.clients.names,
-            peers=state.peers,
+            peers=peers,
             kind=self.model.prior.kind,
-            memberships=state.moments.get("z", state.moments.get("pi")),
+            memberships=state.moments.get("z", state.moments.get("pi", shares)),
+            components=shares,
             groups=roster.groups,
             accuracy=None if evaluation is None else evaluation.score,
             samples=roster.sizes("train"),
@@ -347,8 +396,10 @@ class EM:
         )
 
     def intervals(self, state: EMState, draws: int = 39) -> Intervals | None:
-        """Where the probability of each edge lies under q, (K, M) each, with 95 % for 39 draws; see `infer.intervals`."""
-        if state.peers is None or state.round == 0:
+        """Where the probability of each edge lies under q, (K, M) each, with 95 % for 39 draws; see `infer.intervals`. None
+        where edges go through components.
+        """
+        if state.peers is None or state.round == 0 or state.peers.components:
             return None
         self.model.prior.load_state_dict(state.prior)
         evidence = BlankEvidence(self.round_start(state), state.peers, ())
@@ -361,13 +412,19 @@ class EM:
             return None
         return self.model.mixing.predictors(state.moments["Y"], state.peers)
 
+    def predictor(self, state: EMState) -> Predictor:
+        """What clients predict with: their networks, or mixtures of these and of components."""
+        mixture = self.mixture(state)
+        return Predictor(state.params if mixture is None else joined(state.params, state.components), mixture)
+
     def evaluate(self, state: EMState, split: str = "test") -> Evaluation:
         """The mixed networks of the clients, or their mixtures of predictions, on a split."""
-        return self.clients.evaluate(state.params, split, self.mixture(state))
+        predictor = self.predictor(state)
+        return self.clients.evaluate(predictor.networks, split, predictor.mixture)
 
     def evaluate_both(self, state: EMState, trained: Params, split: str = "test") -> tuple[Evaluation, Evaluation]:
         """What `evaluate` says and the same of networks before mixing, asked for at once."""
-        asked = (Predictor(state.params, self.mixture(state)), Predictor(trained))
+        asked = (self.predictor(state), Predictor(trained))
         mixed, before = self.clients.evaluations(asked, split)
         return mixed, before
 
@@ -379,7 +436,7 @@ class EM:
                 "deploy.alone(num_clients)"
             )
         everything = torch.ones(self.clients.num_clients, 1)
-        return Deployment(("mixed",), Ensemble((Predictor(state.params, self.mixture(state)),), everything))
+        return Deployment(("mixed",), Ensemble((self.predictor(state),), everything))
 
     def resume(self, run: str | os.PathLike[str] | Run) -> EMState:
         """The state at a run's newest intact checkpoint, which must be of this model, these clients and this schedule."""

@@ -24,6 +24,8 @@ class CooperationModel(NamedTuple):
     mixing: Mixing
     peers: PeerPolicy = All()
     e_step: EStep = NaturalGradient()
+    components: int = 0
+    """Seats without data: networks that no client owns, candidates where the policy says so, see `look.Components`."""
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -43,6 +43,8 @@ class EMState(NamedTuple):
     seed: int
     beside: dict[str, EMState] = {}  # never changed
     """The states of the tracks that are trained beside this one, see `deploy.Portfolio`."""
+    components: Params = {}  # never changed
+    """Networks of the seats without data, name -> (G, ...)."""
 
     def __repr__(self) -> str:
         clients = len(next(iter(self.params.values()), ()))
@@ -133,13 +135,20 @@ class Fit(NamedTuple):
         return str(self.history[-1].get("score", "score")) if self.history else "score"
 
 
-def check_state(state: EMState, prior: Params, num_clients: int, needs_initial: bool = False) -> None:
+def check_state(
+    state: EMState, prior: Params, num_clients: int, needs_initial: bool = False, components: int = 0
+) -> None:
     """Raises InputError unless the state is of this many clients and of a prior with these parameters."""
     check_kind("state", state, EMState, "take it from init, step, join or leave")
     found = {len(value) for value in state.params.values()}
     if found != {num_clients}:
         raise InputError(
             f"the state is of {sorted(found)} clients, expected {num_clients}; use the EM that it comes from"
+        )
+    there = {len(value) for value in state.components.values()} or {0}
+    if there != {components}:
+        raise InputError(
+            f"the state has networks of {sorted(there)} components, expected {components}; use the EM that it comes from"
         )
     if needs_initial and not state.initial:
         raise InputError("the state has no theta^0, which this model needs; begin with a state of its own, from init()")

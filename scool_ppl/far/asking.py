@@ -63,7 +63,7 @@ class Asking:
             elif isinstance(question, PredictionLoss):
                 open_ended.append(self._predictions(found, name, question))
             elif isinstance(question, ImageLoss):
-                temperature = torch.ones(self.roster.num_clients, dtype=_dtype(question))
+                temperature = torch.ones(len(next(iter(question.networks.values()))), dtype=_dtype(question))
                 later.append((name, question, temperature))
                 if question.calibrated:
                     parts.append(self._temperatures(temperature, question))
@@ -197,14 +197,16 @@ class Asking:
         stack = sent.stack.detach()
         rows, columns, senders = peers.pairs()
         entries = _by(rows, self.roster.num_clients)
-        sizes = self.roster.sizes(question.split).clamp(max=self.probe_size)
+        sizes = self.roster.sizes(question.split)
+        sizes = sizes if question.whole else sizes.clamp(max=self.probe_size)
+        options = {**self._options(question.split), "whole": question.whole}
         longest = int(sizes.max())
         found[name] = torch.full((*peers.mask.shape, longest, 1), torch.nan, dtype=stack.dtype)
 
         def build(owner: int) -> Job:
             used = senders[entries[owner]]
             tensors = {"temperature": temperature[used], **sent.home(owner)}
-            return Job("images", self._options(question.split), tensors, Networks(stack, tuple(used.tolist())))
+            return Job("images", options, tensors, Networks(stack, tuple(used.tolist())))
 
         def take(owner: int, told: Told) -> None:
             mine, size = entries[owner], int(sizes[owner])

@@ -219,7 +219,9 @@ class Host:
         """theta, optimiser state and a pull -> theta, state, loss; with `at` of one step only, at batch `at`."""
         there = [self.place[name] for name in work]
         plan = self._plan(next(iter(work.values())))._replace(
-            absent=tuple(i for i in self.place.values() if i not in there), pull=self._pull(work)
+            absent=tuple(i for i in self.place.values() if i not in there),
+            pull=self._pull(work),
+            importance=self._stack(work, "importance") if "importance" in next(iter(work.values())).tensors else None,
         )
         params, state = self._completed(self._stack(work, "theta"), work), self._state(work)
         if clients.privacy is not None:
@@ -252,7 +254,7 @@ class Host:
 
     def _drawn(self, clients: Clients, plan: Plan) -> Batches:
         """The batches of a plan, kept while it is the same: it is asked for step by step."""
-        plan = plan._replace(absent=(), pull=None, shares=None)
+        plan = plan._replace(absent=(), pull=None, shares=None, importance=None)
         if self._batches is None or self._batches[0] != plan:
             self._batches = plan, clients.batches(plan)
         return self._batches[1]
@@ -399,7 +401,9 @@ class Host:
     def _images(self, clients: Clients, work: Work) -> Found:
         """Networks and a temperature of each -> their losses image by image, (N, n, T)."""
         job = next(iter(work.values()))
-        probe, forward, found = self._probe(clients, job, 0), clients.forward(), Found()
+        whole = bool(job.options["whole"])
+        probe = clients.whole(str(job.options["split"])) if whole else self._probe(clients, job, 0)
+        forward, found = clients.forward(), Found()
         for name, asked in work.items():
             i = self.place[name]
             mine = Probe(*(field[i : i + 1] for field in probe))

@@ -178,6 +178,11 @@ class RemoteClients:
                 "this model trains networks on others' images, of which private parts would have to learn, too; expected "
                 "clients in one process; choose another model, or declare nothing private"
             )
+        if together and plan.importance is not None:
+            raise InputError(
+                "images were to count differently in steps that clients elsewhere take together, expected one of the two; "
+                "choose another mixing rule, or clients in one process"
+            )
         training = Training(
             self.exchange, self._roster, self.batch_size, self.shapes, self.private, params, optimizer_state or {}, plan
         )

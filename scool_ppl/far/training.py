@@ -128,6 +128,8 @@ class Training:
             tensors = {"theta": theta[i], **Sent(theta, homes).home(i), **self._state(i)}
             if self.made is not None:
                 tensors[STEPS] = self.made[i]
+            if self.plan.importance is not None:
+                tensors["importance"] = self.plan.importance[i]
             if pull is not None and centre is not None:
                 tensors |= {"centre": centre[i], "strength": pull.strength[i].to(theta)}
             return Job("train", options, tensors)

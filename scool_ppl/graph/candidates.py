@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from scool_ppl.errors import InputError
+
 MANY = 4000
 """Clients above which a table of candidates is not written out as a matrix."""
 
@@ -26,16 +28,19 @@ class Peers(NamedTuple):
     senders: (K, M) long, the client in each column of each row; None means column m is client m (M = K).
     looked: (K, M) bool, the pairs of `mask` that are looked at anew this round; None means all. What is known of the
     others comes from the rounds before.
+    components: how many seats without data there are: of a table the senders K to K + components - 1. They own a network
+    and are no receivers.
     """
 
     mask: Tensor
     senders: Tensor | None = None
     looked: Tensor | None = None
+    components: int = 0
 
     @property
     def fresh(self) -> Peers:
         """The same table with only the pairs that are looked at this round."""
-        return self if self.looked is None else Peers(self.mask & self.looked, self.senders)
+        return self if self.looked is None else self._replace(mask=self.mask & self.looked, looked=None)
 
     @property
     def num_clients(self) -> int:
@@ -57,11 +62,36 @@ class Peers(NamedTuple):
         """Is column m client m, and a pair a candidate in both directions or in none? What is of pairs has a transpose."""
         return self.senders is None and torch.equal(self.mask, self.mask.T)
 
+    @classmethod
+    def of_components(cls, num_clients: int, components: int) -> Peers:
+        """Every component is a candidate for every client, and nobody else is."""
+        senders = num_clients + torch.arange(components)
+        return cls(torch.ones(num_clients, components).bool(), senders.repeat(num_clients, 1), None, components)
+
+    def with_components(self, components: int) -> Peers:
+        """The candidates, all of them clients, and behind them every component."""
+        more = Peers.of_components(self.num_clients, components)
+        looked = None if self.looked is None else torch.cat([self.looked, more.mask], 1)
+        senders = torch.cat([self.columns().expand_as(self.mask), more.columns()], 1)
+        return Peers(torch.cat([self.mask, more.mask], 1), senders, looked, components)
+
+    def without_components(self) -> Peers:
+        """The candidates that `with_components` was asked of."""
+        return Peers(*(None if table is None else self.clients_of(table) for table in self[:3]))  # type: ignore[arg-type]
+
+    def clients_of(self, values: Tensor) -> Tensor:
+        """The columns of a (K, M) table that are not of components."""
+        return values[:, : values.shape[1] - self.components]
+
     def among(self, present: Tensor) -> Peers:
         """The same table with rows and columns of clients who are not `present` (K,) masked."""
         if bool(present.all()):
             return self
-        return self._replace(mask=self.mask & present[:, None] & self.gather(present))
+        return self._replace(mask=self.mask & present[:, None] & ~self.whose(~present))
+
+    def whose(self, clients: Tensor) -> Tensor:
+        """Pairs whose sender is one of these clients (K,) bool; components are none."""
+        return self.gather(torch.cat([clients, torch.zeros(self.components).bool()]))
 
     def columns(self) -> Tensor:
         """The sender in each column, (1, K) or (K, M)."""
@@ -77,11 +107,27 @@ class Peers(NamedTuple):
         return rows, columns, columns if self.senders is None else self.senders[rows, columns]
 
     def gather(self, x: Tensor) -> Tensor:
-        """Rows of x (K, ...) seen by each receiver: (1, K, ...) for everybody, else (K, M, ...)."""
-        return x.unsqueeze(0) if self.senders is None else x[self.senders]
+        """Rows of x (K, ...) seen by each receiver: (1, K, ...) for everybody, else (K, M, ...); components have
+        rows in x, too.
+        """
+        return x.unsqueeze(0) if self.senders is None else self._of_seats(x)[self.senders]
+
+    def _of_seats(self, x: Tensor) -> Tensor:
+        """The same, refused unless it has a row for each component."""
+        if self.components and len(x) != self.num_clients + self.components:
+            raise InputError(
+                f"{len(x)} values for {self.num_clients} clients and {self.components} components, expected one for each; "
+                "components have networks, and neither data nor memberships: choose parts that need no others of them"
+            )
+        return x
 
     def take(self, matrix: Tensor) -> Tensor:
         """Entries of a (K, K) matrix at the candidates: (K, M)."""
+        if self.components:
+            raise InputError(
+                f"a matrix of pairs of clients was to be read at {self.components} components, of which it says nothing; "
+                "choose a prior and a likelihood that need none"
+            )
         return matrix if self.senders is None else matrix.gather(1, self.senders)
 
     def lookup(self, values: Tensor, others: Peers, fill: float = 0.0) -> Tensor:
@@ -90,7 +136,7 @@ class Peers(NamedTuple):
         """
         if self.senders is None:
             return others.take(self.dense(values, fill))
-        keys, order = torch.where(self.mask, self.senders, self.num_clients).sort(1)
+        keys, order = torch.where(self.mask, self.senders, self.num_clients + self.components).sort(1)
         wanted = others.columns().expand(self.num_clients, -1).contiguous()
         places = torch.searchsorted(keys, wanted).clamp(max=keys.shape[1] - 1)
         found = values.gather(1, order.gather(1, places))
@@ -110,31 +156,58 @@ class Peers(NamedTuple):
         return cls.everybody(len(kept), includes_self=bool(kept.diagonal().any())), kept
 
     def dense(self, values: Tensor, fill: float = 0.0) -> Tensor:
-        """A (K, M) table as a (K, K) matrix; pairs that are not candidates get `fill`."""
+        """A (K, M) table as a (K, K) matrix of clients; pairs that are not candidates get `fill`."""
         values = torch.where(self.mask, values, torch.as_tensor(fill, dtype=values.dtype))
         if self.senders is None:
             return values
         out = torch.full((self.num_clients, self.num_clients), fill, dtype=values.dtype)
-        rows, columns, senders = self.pairs()
+        clients = self._replace(mask=self.mask & (self.senders < self.num_clients)) if self.components else self
+        rows, columns, senders = clients.pairs()
         out[rows, senders] = values[rows, columns]
         return out
 
+    def shares(self, values: Tensor) -> Tensor:
+        """Of a (K, M) table what is of components, (K, components), 0 where masked."""
+        out = values.new_zeros(self.num_clients, self.components)
+        own = self._replace(mask=self.mask & (self.columns() >= self.num_clients))
+        rows, columns, senders = own.pairs()
+        out[rows, senders - self.num_clients] = values[rows, columns]
+        return out
+
+    def through(self, values: Tensor) -> tuple[Peers, Tensor]:
+        """Who learns from whom, directly or through components: w_ij + sum_c w_ic w_jc / sum_l w_lc, (K, K).
+
+        Of more than MANY clients what goes through components is left out: all who share one would be pairs.
+        """
+        direct = self.without_components()
+        if self.num_clients > MANY:
+            own = torch.arange(self.num_clients)[:, None]
+            some = Peers(torch.ones_like(own).bool(), own) if direct.mask.shape[1] == 0 else direct
+            return some, self.clients_of(values) if some is direct else values.new_zeros(len(own), 1)
+        shares = self.shares(values)
+        shared = shares @ (shares / shares.sum(0).clamp(min=1e-30)).T
+        everybody = Peers.everybody(self.num_clients, includes_self=True)
+        return everybody, shared + direct.dense(self.clients_of(values))
+
     def combine(self, weights: Tensor | None, x: Tensor) -> Tensor:
-        """sum_j weights[i, j] x[j] over each receiver's candidates, for x (K, ...) -> (K, ...); None: all weigh 1."""
+        """sum_j weights[i, j] x[j] over each receiver's candidates, for x (K, ...) -> (K, ...); None: all weigh 1.
+
+        Components, where there are any, have rows in x, too.
+        """
         weights = self.mask.to(x) if weights is None else weights.masked_fill(~self.mask, 0).to(x)
         flat = x.reshape(len(x), -1)
         broken = not_finite(flat)
         if broken is not None:  # 0 * nan is nan: what broke reaches only those who give it weight
             out = self.combine(weights, flat.masked_fill(broken[:, None], 0))
             out[self.combine(weights.ne(0).to(x), broken.to(x)) > 0] = torch.nan
-            return out.view_as(x)
+            return out.view(len(weights), *x.shape[1:])
         if self.senders is None:
             return (weights @ flat).view_as(x)
         if flat.shape[1] == 0:
-            return x.clone()
-        senders = self.senders.to(x.device)
+            return x[: len(weights)].clone()
+        flat, senders = self._of_seats(flat), self.senders.to(x.device)
         # What embeddings are made for: rows of x, weighted and summed without a copy of them.
-        return embedding_bag(senders, flat, per_sample_weights=weights, mode="sum").view_as(x)
+        return embedding_bag(senders, flat, per_sample_weights=weights, mode="sum").view(len(weights), *x.shape[1:])
 
     def distance(self, own: Tensor, theirs: Tensor, norm: float = 2.0) -> Tensor:
         """|theirs_j - own_i| of each receiver i and candidate j, rows (K, P) -> (K, M) float64, masked or not.

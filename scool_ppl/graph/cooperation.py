@@ -36,6 +36,8 @@ class CooperationGraph:
     groups: the true group of each client.  accuracy, samples: (K,).
     positions: (K, 2) places in the plane that the prior inferred; they become the layout of the drawing.
     low, high: (K, M) credible intervals of the weights, where they are known; `EM.intervals` finds them.
+    components: (K, G) how much each client uses each component, a seat without data, where there are any. The weights are
+    of clients, through components, too; in files and pictures components are nodes.
     """
 
     weights: Tensor
@@ -50,6 +52,7 @@ class CooperationGraph:
     blocks_are_final: bool = False
     low: Tensor | None = None
     high: Tensor | None = None
+    components: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -62,7 +65,7 @@ class CooperationGraph:
             )
         if len(set(self.names)) < count or not all(name and name.isprintable() for name in self.names):
             raise InputError("names of clients repeat, are empty or hold control characters; give each its own name")
-        for field in ("memberships", "groups", "accuracy", "samples", "positions"):
+        for field in ("memberships", "groups", "accuracy", "samples", "positions", "components"):
             value = getattr(self, field)
             if value is not None and len(value) != count:
                 raise InputError(f"{field} has {len(value)} entries, expected {count}: one per client")
@@ -103,6 +106,15 @@ class CooperationGraph:
     @property
     def num_clients(self) -> int:
         return len(self.names)
+
+    @property
+    def component_names(self) -> tuple[str, ...]:
+        """What the components are called beside the clients."""
+        count = 0 if self.components is None else self.components.shape[1]
+        word = "component"
+        while any(name.startswith(f"{word} ") for name in self.names):
+            word += "'"
+        return tuple(f"{word} {number}" for number in range(1, count + 1))
 
     def dense(self) -> Tensor:
         """The weights as a (K, K) matrix [receiver, sender], 0 where a pair was not looked at."""
@@ -162,7 +174,8 @@ class CooperationGraph:
 
         Edges are those that are believed; with a threshold those of greater weight, with 0 all whose weight is not 0. They
         have `weight`, `believed`, `probability` unless the graph is a point mass, and `low` and `high` where known; nodes
-        have `block`, and what is known of each client: `group`, `accuracy`, `samples`, place `x`, `y`.
+        have `block`, and what is known of each client: `group`, `accuracy`, `samples`, place `x`, `y`. Components are nodes
+        whose `seat` is "component"; an edge from one is how much a client uses it.
         """
         return files.to_networkx(self, threshold)
 

@@ -13,11 +13,15 @@ from torch import Tensor
 
 from scool_ppl.base.files import replacing
 from scool_ppl.errors import InputError
+from scool_ppl.graph.belief import believed
 from scool_ppl.graph.blocks import by_appearance
 from scool_ppl.graph.candidates import Peers
 
 if TYPE_CHECKING:
     from scool_ppl.graph.cooperation import CooperationGraph
+
+COMPONENT = "component"
+"""The `seat` of a node without data."""
 
 
 def to_networkx(cooperation: CooperationGraph, threshold: float | None = None) -> nx.DiGraph:
@@ -45,7 +49,35 @@ def to_networkx(cooperation: CooperationGraph, threshold: float | None = None) -
     ends = ([cooperation.names[i] for i in part.tolist()] for part in (senders, receivers))
     about = _rows({name: table[receivers, places].tolist() for name, table in tables.items()})
     graph.add_edges_from(zip(*ends, about, strict=True))
+    if cooperation.components is not None:
+        _add_components(graph, cooperation, cooperation.components, threshold)
     return graph
+
+
+def _add_components(graph: nx.DiGraph, cooperation: CooperationGraph, shares: Tensor, threshold: float | None) -> None:
+    """Seats without data as nodes, with an edge to each client that uses them, shares (K, G)."""
+    names, taken = cooperation.component_names, believed(shares, cooperation.kind)
+    graph.add_nodes_from(cooperation.names, seat="client")
+    graph.add_nodes_from(names, seat=COMPONENT)
+    chosen = taken if threshold is None else shares > threshold
+    for client, seat in chosen.nonzero().tolist():
+        about = {"weight": float(shares[client, seat]), "believed": bool(taken[client, seat])}
+        graph.add_edge(names[seat], cooperation.names[client], **about)
+
+
+def _without_components(graph: nx.Graph) -> tuple[nx.Graph, Tensor | None]:
+    """The graph of the clients, in the order of the file, and how much each of them uses each component."""
+    seats = [node for node, about in graph.nodes(data=True) if about.get("seat") == COMPONENT]
+    if not seats:
+        return graph, None
+    clients = graph.copy()
+    clients.remove_nodes_from(seats)
+    place = {node: number for number, node in enumerate(clients)}
+    shares = torch.zeros(len(place), len(seats), dtype=torch.float64)
+    for number, seat in enumerate(seats):
+        users = {node: about.get("weight", 1.0) for node, about in graph[seat].items() if node in place}
+        shares[[place[node] for node in users], number] = _numbers("weight", list(users.values()))
+    return clients, shares
 
 
 def _rows(columns: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -58,6 +90,7 @@ def from_networkx(graph: nx.Graph, into: type[CooperationGraph]) -> CooperationG
     if graph.is_multigraph() or len(graph) == 0:
         found = "no nodes" if len(graph) == 0 else "parallel edges"
         raise InputError(f"graph has {found}, expected a simple graph with a node per client; convert it by nx.DiGraph")
+    graph, components = _without_components(graph)
     receivers, senders, tables = _edges(graph)
     table = _everybody if graph.graph.get("peers", "everybody") == "everybody" else _table
     place, peers = table(len(graph), receivers, senders)
@@ -82,6 +115,7 @@ def from_networkx(graph: nx.Graph, into: type[CooperationGraph]) -> CooperationG
         positions=positions,
         low=filled.get("low"),
         high=filled.get("high"),
+        components=components,
     )
 
 

@@ -13,11 +13,12 @@ from scool_ppl.look.likelihoods import (
     Reference,
     UpdateCosine,
 )
-from scool_ppl.look.peers import All, EpsilonGreedy, Near, PeerPolicy, RandomPairs, Top
+from scool_ppl.look.peers import All, Components, EpsilonGreedy, Near, PeerPolicy, RandomPairs, Top
 
 __all__ = [
     "All",
     "BlockMixture",
+    "Components",
     "CrossLoss",
     "Distance",
     "EpsilonGreedy",

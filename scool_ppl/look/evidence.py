@@ -14,7 +14,16 @@ from scool_ppl.base.arguments import check_kind
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.faults import check_losses, check_table
-from scool_ppl.train.questions import Alignment, ImageLoss, LabelEntropy, OwnLoss, PairLoss, Params, Question
+from scool_ppl.train.questions import (
+    Alignment,
+    ImageLoss,
+    LabelEntropy,
+    OwnLoss,
+    PairLoss,
+    Params,
+    Question,
+    joined,
+)
 from scool_ppl.train.round_start import Memory, RoundStart
 
 
@@ -32,9 +41,15 @@ Need = str | Distance
 NEEDS = (
     *("loss", "loss_received", "own_loss", "label_entropy", "validation_before", "validation_received"),
     *("updates", "round_updates", "alignment", "mixed_validation"),
-    *("image_loss", "unmixed_image_loss", "own_image_loss"),
+    *("image_loss", "unmixed_image_loss", "own_image_loss", "every_image_loss"),
 )
 """What priors and likelihoods may declare by name, besides a Distance; each is described at the property of `Evidence`."""
+
+
+OF_COMPONENTS = frozenset(
+    {"loss_received", "own_loss", "label_entropy", "validation_before", "validation_received", "every_image_loss"}
+)
+"""What can be asked where some of the candidates are components, who have networks and no data."""
 
 
 class Evidence:
@@ -174,6 +189,13 @@ class Evidence:
         return self.shown("own_image_loss")
 
     @property
+    def every_image_loss(self) -> Tensor:
+        """-log p of each of the receiver's training images by the sender's trained network as it is, (K, M, n, T); nan
+        where there is none.
+        """
+        return self.shown("every_image_loss")
+
+    @property
     def alignment(self) -> Tensor:
         """<grad f_i(m_ij), grad f_j(m_ij)> of the pairs looked at this round at their midpoints, (K, M); 0 elsewhere."""
         return self.shown("alignment")
@@ -249,6 +271,7 @@ class RoundEvidence(Evidence):
         self.clients, self._asking = start.clients, asking
         self.before, self._networks = start.params, trained
         self.trained = {name: trained[name] for name in start.params}
+        self.seats = joined(trained, start.components)
         self.unmixed = trained if unmixed is None and start.round == 0 else unmixed
         dtype = next(iter(trained.values())).dtype
         self._shown["chance"] = torch.as_tensor(start.clients.roster.task.chance, dtype=dtype)
@@ -261,12 +284,13 @@ class RoundEvidence(Evidence):
 
     def _ask(self, needs: Collection[Need], start: RoundStart) -> None:
         fresh = self.peers.fresh
+        self._check_components(needs)
         questions: dict[str, Question] = {}
         both = fresh.is_mutual  # then the one matrix of losses is the other transposed
         if "loss" in needs or (both and "loss_received" in needs):
             questions["loss"] = PairLoss(self._networks, fresh, "receiver")
         if "loss_received" in needs and not both:
-            questions["loss_received"] = PairLoss(self._networks, fresh, "sender")
+            questions["loss_received"] = PairLoss(self.seats, fresh, "sender")
         if "label_entropy" in needs:
             questions["label_entropy"] = LabelEntropy(self.present)
         if "own_loss" in needs:
@@ -274,7 +298,9 @@ class RoundEvidence(Evidence):
         if "validation_before" in needs:
             questions["validation_before"] = OwnLoss(start.networks, "validation", self.present)
         if "validation_received" in needs:
-            questions["validation_received"] = PairLoss(self._networks, fresh, "sender", "validation")
+            questions["validation_received"] = PairLoss(self.seats, fresh, "sender", "validation")
+        if "every_image_loss" in needs:
+            questions["every_image_loss"] = ImageLoss(self.seats, fresh, whole=True)
         if "alignment" in needs:
             questions["alignment"] = Alignment(self._networks, fresh)
         questions |= self._image_questions(needs)
@@ -297,6 +323,14 @@ class RoundEvidence(Evidence):
         for need in needs:
             if isinstance(need, Distance):
                 self._shown[need] = self._distance(need)
+
+    def _check_components(self, needs: Collection[Need]) -> None:
+        for need in needs:
+            if self.peers.components and need not in OF_COMPONENTS:
+                raise InputError(
+                    f"the model needs {need!r} of {self.peers.components} components, which have networks and no data; "
+                    f"expected a prior and a likelihood that need no more than {', '.join(sorted(OF_COMPONENTS))}"
+                )
 
     def _image_questions(self, needs: Collection[Need]) -> dict[str, Question]:
         questions: dict[str, Question] = {}
@@ -375,6 +409,7 @@ class BlankEvidence(Evidence):
             self._shown[need] = each if need in ("own_loss", "label_entropy", "validation_before") else pairs
         self._shown["image_loss"] = self._shown["unmixed_image_loss"] = pairs[..., None, None]
         self._shown["own_image_loss"] = each[:, None, None]
+        self._shown["every_image_loss"] = pairs[..., None, None]
         moved = {name: numbers(*value.shape).to(value) for name, value in start.params.items()}
         self._shown["updates"] = self._shown["round_updates"] = moved
         self._shown["mixed_validation"] = lambda graph: each.to(graph) + 0 * graph.sum(1)

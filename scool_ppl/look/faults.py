@@ -20,19 +20,20 @@ def check_table(
     """Raises a ClientError for clients whose network, or else whose data, give no finite entry in any pair (K, M).
 
     The network of each pair is its receiver's or its sender's, the data are the other's; "both": the pair's entry is of
-    both alike, and where that puts the blame on everybody, nobody is blamed.
+    both alike, and where that puts the blame on everybody, nobody is blamed. Nor is a component.
     """
     rows, columns, senders = peers.pairs()
     bad = ~table.detach()[rows, columns].isfinite()
     if not bool(bad.any()):
         return
     networks, data = (senders, rows) if whose == "sender" else (rows, senders)
-    broken = _everywhere(networks, bad, len(names))
+    size = len(names) + peers.components
+    broken = _everywhere(networks, bad, size)
     if whose == "both":
         broken &= ~broken[peers.mask.any(1)].all()
     others = ~broken[networks] & ~broken[data]
-    silent = _everywhere(data[others], bad[others], len(names)) if whose != "both" else torch.zeros_like(broken)
-    blame({NETWORK: broken, DATA: silent}, names)
+    silent = _everywhere(data[others], bad[others], size) if whose != "both" else torch.zeros_like(broken)
+    blame({NETWORK: broken[: len(names)], DATA: silent[: len(names)]}, names)
 
 
 def _everywhere(owner: Tensor, bad: Tensor, size: int) -> Tensor:

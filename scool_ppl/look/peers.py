@@ -42,6 +42,41 @@ class All(PeerPolicy):
 
 
 @dataclass(frozen=True)
+class Components(PeerPolicy):
+    """Everybody looks at every component, and at those clients that another policy chooses, by default at none."""
+
+    clients: PeerPolicy | None = None
+
+    def __call__(self, start: RoundStart) -> Peers:
+        return self._beside(start, None if self.clients is None else self.clients(self._of_clients(start)))
+
+    def once_trained(self, start: RoundStart, trained: Params) -> Peers:
+        chosen = None if self.clients is None else self.clients.once_trained(self._of_clients(start), trained)
+        return self._beside(start, chosen)
+
+    def to_remember(self, start: RoundStart) -> Memory:
+        return {} if self.clients is None else self.clients.to_remember(self._of_clients(start))
+
+    @staticmethod
+    def _beside(start: RoundStart, chosen: Peers | None) -> Peers:
+        components = start.num_components
+        if components == 0:
+            raise InputError(
+                "Components looks at components, the model has none; say how many, components= of the model"
+            )
+        return (
+            Peers.of_components(start.num_clients, components) if chosen is None else chosen.with_components(components)
+        )
+
+    @staticmethod
+    def _of_clients(start: RoundStart) -> RoundStart:
+        """The start as a policy sees it that knows of clients only."""
+        if start.peers is None or start.weights is None:
+            return start
+        return start._replace(peers=start.peers.without_components(), weights=start.peers.clients_of(start.weights))
+
+
+@dataclass(frozen=True)
 class Top(PeerPolicy):
     """Everybody for the first `after` rounds, from then on only the `keep` heaviest senders of each receiver, and the
     receiver itself where it may choose itself. After clients have joined it begins again.

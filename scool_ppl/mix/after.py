@@ -59,7 +59,9 @@ class MixUpdates(Mixing):
             others = others * self._factor(updates, peers, self.clip).to(others)
             own = 1 - torch.where(peers.mask, others, torch.zeros_like(others)).sum(1)
         return {
-            name: value + peers.combine(others, updates[name]) + _per_client(own, value) * updates[name]
+            name: _own(value, peers)
+            + peers.combine(others, updates[name])
+            + _per_client(own, value) * _own(updates[name], peers)
             for name, value in before.items()
         }
 
@@ -67,7 +69,7 @@ class MixUpdates(Mixing):
     def _factor(updates: Params, peers: Peers, radius: float) -> Tensor:
         """min(1, radius / |Delta_j - Delta_i|), (K, M); 0 where an update is not finite."""
         flat = torch.cat([value.reshape(len(value), -1) for value in updates.values()], 1)
-        distance = peers.distance(flat, flat).cpu()
+        distance = peers.distance(_own(flat, peers), flat).cpu()
         return torch.where(distance > radius, radius / distance, torch.ones_like(distance)).where(
             distance.isfinite(), 0
         )
@@ -91,7 +93,8 @@ class MixModels(Mixing):
         left = 1 - weights.sum(1)
         bases = before if self.base == "before" else trained
         return {
-            name: _per_client(left, base) * base + peers.combine(weights, trained[name]) for name, base in bases.items()
+            name: _per_client(left, base) * _own(base, peers) + peers.combine(weights, trained[name])
+            for name, base in bases.items()
         }
 
 
@@ -115,6 +118,11 @@ def normalised(weights: Tensor, peers: Peers, samples: Tensor | None = None) -> 
     own = torch.where(chose_self & (weights.sum(1) > 0), torch.zeros_like(own), own)
     total = weights.sum(1) + own
     return weights / total[:, None], own / total
+
+
+def _own(networks: Tensor, peers: Peers) -> Tensor:
+    """Those of the clients, without the components behind them."""
+    return networks[: peers.num_clients]
 
 
 def _per_client(values: Tensor, like: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.contract import Coupling, Shares
+from scool_ppl.train.contract import Coupling, Shares, Trained
 from scool_ppl.train.contract import Pull as Proximal
 from scool_ppl.train.questions import Params
 from scool_ppl.train.round_start import Memory, RoundStart
@@ -17,12 +17,15 @@ from scool_ppl.train.round_start import Memory, RoundStart
 class Terms(NamedTuple):
     """What a mixing rule adds to local training: a pull on every step, or shares in others' data; and what it remembers.
 
-    memory: what the rule wants to read next round in `start.memory`.
+    memory: what the rule wants to read next round in `start.memory`. begin: networks (K, ...) that training starts from,
+    theta^t if None. importance: how much each training image counts, see `train.Plan`.
     """
 
     pull: Proximal | Coupling | None = None
     shares: Shares | None = None
     memory: Memory = {}
+    begin: Params | None = None
+    importance: Tensor | None = None
 
 
 class Mixing:
@@ -33,8 +36,14 @@ class Mixing:
         return Terms()
 
     def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
-        """theta^{t+1} from theta^t (`before`), theta^{t+1/2} (`trained`) and the weights w = E_q[Y] (K, M)."""
-        return trained
+        """theta^{t+1} (K, ...) from theta^t (`before`), theta^{t+1/2} (`trained`) and the weights w = E_q[Y] (K, M); before
+        and trained have the networks of components behind the clients', where there are any.
+        """
+        return {name: value[: peers.num_clients] for name, value in trained.items()}
+
+    def components(self, start: RoundStart, trained: Trained) -> Params:
+        """Networks of the components once the clients have trained, name -> (G, ...); by default as they were."""
+        return start.components
 
     def predictors(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Peers] | None:
         """The mixture that a client predicts with, None where it predicts with its own network alone."""

@@ -108,7 +108,8 @@ def _graphs(graphs: Mapping[int, CooperationGraph], federation: Federation) -> R
 def _predictions(em: EM, state: EMState) -> Row:
     """Inputs, targets and outputs of every client's test rows: what it deploys after the last mixing."""
     federation = em.clients.federation
-    outputs, mask = em.clients.predict(state.params, "test", em.mixture(state))
+    predictor = em.predictor(state)
+    outputs, mask = em.clients.predict(predictor.networks, "test", predictor.mixture)
     return {
         "inputs": [_rounded(federation.inputs[rows].flatten(1), 4) for rows in federation.test],
         "targets": [_rounded(federation.targets[rows].double(), 4) for rows in federation.test],

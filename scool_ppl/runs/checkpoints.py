@@ -232,9 +232,12 @@ def _check_peers(state: EMState, number: int) -> None:
     for other in (state.peers.senders, state.peers.looked):
         if other is not None and other.shape != mask.shape:
             raise InputError(f"its table of peers has a column of shape {tuple(other.shape)}, {tuple(mask.shape)}")
-    senders = state.peers.senders
-    if senders is not None and senders.numel() and not 0 <= int(senders.min()) <= int(senders.max()) < len(mask):
-        raise InputError(f"its table of peers names client {int(senders.max())}, expected 0 to {len(mask) - 1}")
+    components = len(next(iter(state.components.values()), ()))
+    if state.peers.components not in (0, components):
+        raise InputError(f"its table of peers has {state.peers.components} components, expected {components}")
+    senders, seats = state.peers.senders, len(mask) + state.peers.components
+    if senders is not None and senders.numel() and not 0 <= int(senders.min()) <= int(senders.max()) < seats:
+        raise InputError(f"its table of peers names client {int(senders.max())}, expected 0 to {seats - 1}")
 
 
 def _entry(path: Path) -> _Entry:

@@ -163,6 +163,22 @@ def batch_table(sizes: Tensor, weights: Tensor, own_weight: Tensor, sampled: tor
     return shared(own, weights, own_weight, sampled)
 
 
+def weighted(batches: Batches, members: Sequence[Tensor], importance: Tensor) -> Batches:
+    """Batches in which the n-th of the `members` of client i counts importance_in times as much, importance (K, n).
+
+    Members behind the table count what those of their client in it do on average.
+    """
+    rows, mask = padded(members)
+    known = importance[:, : rows.shape[1]].to(batches.weight)
+    inside = mask[:, : known.shape[1]]
+    mean = (known * inside).sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp(min=1)
+    table = torch.cat([known, mean.expand(-1, rows.shape[1] - known.shape[1])], 1)
+    ordered, order = rows.sort(dim=1, stable=True)
+    place = torch.searchsorted(ordered, batches.index.flatten(1)).clamp(max=rows.shape[1] - 1)
+    factor = table.gather(1, order.gather(1, place)).view_as(batches.weight)
+    return batches._replace(weight=batches.weight * factor.where(batches.weight != 0, 0))
+
+
 def _order(count: int, batch_size: int, epochs: int, steps: int | None) -> tuple[int, Tensor]:
     """With so many images: how often a client goes through them, and which places of its batches are filled, (S, B)."""
     size = max(1, min(batch_size, count))

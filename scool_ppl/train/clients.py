@@ -20,7 +20,18 @@ from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.roster import Roster
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.train.batches import Batches, Probe, batch_table, drawn, labelled, last_epoch, padded, shared, shuffled
+from scool_ppl.train.batches import (
+    Batches,
+    Probe,
+    batch_table,
+    drawn,
+    labelled,
+    last_epoch,
+    padded,
+    shared,
+    shuffled,
+    weighted,
+)
 from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer, step_by
@@ -223,7 +234,14 @@ class Clients:
                 "the model trains networks on other clients' images, expected each on its own: of private training "
                 "no more is accounted for; choose another model, or train without noise"
             )
+        if self.privacy is not None and plan.importance is not None:
+            raise InputError(
+                "the model trains several networks on each client's images, expected one: of private training no more is "
+                "accounted for; choose another model, or train without noise"
+            )
         batches = self.batches(plan, steps_made(optimizer_state or {}, self.num_clients))
+        if plan.importance is not None:
+            batches = weighted(batches, self.federation.train, plan.importance)
         if plan.shares is not None and self.parts.private:
             return self._by_shares(params, optimizer_state or {}, batches, plan)
         if plan.shares is not None:
@@ -391,6 +409,11 @@ class Clients:
         self._members(split)
         return drawn(self.federation, split, self.probe_size, seed=seed, round=round)
 
+    def whole(self, split: str) -> Probe:
+        """All images of every client."""
+        index, mask = padded(self._members(split))
+        return Probe(index, labelled(self.federation, index), mask)
+
     def answer(self, questions: Mapping[str, Question], *, seed: int, round: int) -> dict[str, Tensor]:
         """The answers to all questions of a round, on the round's probes, which are drawn once."""
         for question in questions.values():
@@ -441,10 +464,11 @@ class Clients:
 
     @torch.no_grad()
     def _image_loss(self, question: ImageLoss, seed: int) -> Tensor:
-        forward, peers, probe = self._forward(question.networks), question.peers, self.probe(seed, 0, question.split)
+        forward, peers = self._forward(question.networks), question.peers
+        probe = self.whole(question.split) if question.whole else self.probe(seed, 0, question.split)
         if not probe.mask.shape[1]:
             return torch.full((*peers.mask.shape, 0, 1), torch.nan)
-        temperature = torch.ones(self.num_clients, device=self.device)
+        temperature = torch.ones(len(next(iter(question.networks.values()))), device=self.device)
         if question.calibrated:
             temperature = forward.temperatures(question.networks, self.probe(seed, 0, "validation"))
         losses = forward.image_losses(question.networks, peers.senders, probe, temperature)

@@ -75,7 +75,8 @@ class Plan(NamedTuple):
     """One round of local training: so many epochs, or exactly `steps` batches, shuffled by seed and round.
 
     absent: positions of clients who sit it out; neither their networks nor their optimisers move. pull and shares are
-    what a mixing rule adds; without shares everybody learns from its own data.
+    what a mixing rule adds; without shares everybody learns from its own data. importance: (K, n), how much the n-th
+    training image of each client counts, None for one; images behind the table count what the client's do on average.
     """
 
     epochs: int = 1
@@ -85,6 +86,7 @@ class Plan(NamedTuple):
     absent: tuple[int, ...] = ()
     pull: Pull | Coupling | None = None
     shares: Shares | None = None
+    importance: Tensor | None = None
 
 
 class Trained(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from scool_ppl.errors import unknown
@@ -11,6 +12,12 @@ from scool_ppl.graph.candidates import Peers
 
 Params = dict[str, Tensor]
 """Parameters of K networks: name -> (K, *shape)."""
+
+
+def joined(networks: Params, others: Params) -> Params:
+    """The networks with the others behind them, e.g. those of components behind the clients'."""
+    return {name: torch.cat([value, others[name]]) for name, value in networks.items()} if others else networks
+
 
 Whose = Literal["receiver", "sender"]
 
@@ -90,6 +97,8 @@ class ImageLoss(NamedTuple):
 
     The probe is that of the first round in all rounds: what networks say of an image can be compared.
 
+    whole: all images of the split instead of a probe, in the order of the client's rows.
+
     calibrated: every network's outputs are divided by a temperature of its own, found by the client who trained it on
     its validation images: sum_n -log p(y_n | x_n; T) + (log T)^2 / 2 is lowest, T >= 1, so that nobody is overconfident.
     """
@@ -98,6 +107,7 @@ class ImageLoss(NamedTuple):
     peers: Peers
     split: str = "train"
     calibrated: bool = False
+    whole: bool = False
 
 
 class PredictionLoss(NamedTuple):

@@ -54,6 +54,10 @@ class RoundStart(NamedTuple):
     """Clients who sit this round out."""
     private: Params = {}  # never changed
     """theta^t of the parameters that stay at home."""
+    components: Params = {}  # never changed
+    """Networks of the seats without data, name -> (G, ...)."""
+    moments: dict[str, Tensor] = {}  # never changed
+    """E_q of each site after the last round."""
 
     @property
     def networks(self) -> Params:
@@ -63,6 +67,10 @@ class RoundStart(NamedTuple):
     @property
     def num_clients(self) -> int:
         return self.clients.num_clients
+
+    @property
+    def num_components(self) -> int:
+        return len(next(iter(self.components.values()), ()))
 
     @property
     def present(self) -> Tensor:
@@ -87,6 +95,7 @@ class RoundStart(NamedTuple):
         *,
         pull: Pull | Coupling | None = None,
         shares: Shares | None = None,
+        importance: Tensor | None = None,
     ) -> Trained:
         """Local training, in which the absent do not move; a client whose training broke is a ClientError.
 
@@ -94,7 +103,7 @@ class RoundStart(NamedTuple):
         """
         if isinstance(pull, Coupling) and self.private:
             pull = pull._replace(names=tuple(self.params))
-        plan = self.plan._replace(pull=pull, shares=shares)
+        plan = self.plan._replace(pull=pull, shares=shares, importance=importance)
         trained = self.clients.train(
             {**params, **{n: v for n, v in self.private.items() if n not in params}}, optimizer, plan
         )

@@ -34,6 +34,7 @@ from tests.helpers.small import (
     gradient,
     loss,
     networks,
+    normal,
     one,
     outputs,
 )
@@ -742,6 +743,105 @@ def test_fc_leaves_out_a_network_that_has_broken() -> None:
     close(rows.sum(1), torch.ones(K))
     assert bool((rows[well][:, well] > 0).any(1).all())
     assert int((rows[well][:, well] > 0).sum()) > 3
+
+
+# Components: seats without data.
+
+
+def seated(name: str, whose: Clients, components: int, **choices: Any) -> tuple[EM, EMState]:
+    """An EM and a state in which all networks differ, those of components, too; two local steps a round."""
+    em, state = driver(built(name, whose, components=components, **choices), whose, Schedule(local_steps=2))
+    shapes = state.components
+    seats = {n: 1.3 * normal(*value.shape, seed=70 + place) for place, (n, value) in enumerate(shapes.items())}
+    return em, state._replace(components=seats)
+
+
+def chosen_component(components: Any, whose: Clients, client: int) -> int:
+    losses = [float(loss(one(components, c), whose, client)) for c in range(len(components["1.bias"]))]
+    return losses.index(min(losses))
+
+
+@pytest.mark.parametrize("executor", ["stacked", "loop"])
+def test_ifca_serves_trains_and_averages_clusters(executor: str) -> None:
+    """Ghosh et al. (2020), Algorithm 1 with model averaging: argmin, LocalUpdate, the mean of a cluster's users."""
+    whose = clients(6, executor=executor)
+    em, state = seated("ifca", whose, 4)
+    used = set()
+    for _ in range(3):
+        before = state.components
+        cluster = [chosen_component(before, whose, i) for i in range(6)]
+        used |= set(cluster)
+        copies = []
+        for i in range(6):
+            here = one(before, cluster[i])
+            for _ in range(2):
+                here = sgd(here, gradient(here, whose, i))
+            copies.append(here)
+        state, info = em.step(state)
+        for i in range(6):
+            close_networks(info.trained, i, copies[i], 1e-12)
+        for c in range(4):
+            users = [copies[i] for i in range(6) if cluster[i] == c]
+            mean = {n: sum(user[n] for user in users) / len(users) for n in before} if users else one(before, c)
+            close_networks(state.components, c, mean, 1e-12)
+        for i in range(6):  # what clients use, and are judged by, until the next round
+            c = chosen_component(state.components, whose, i)
+            close_networks(state.params, i, one(state.components, c), 0)
+            close(state.moments["Y"][i], torch.eye(4)[c], 0)
+    assert 1 < len(used) < 4, "several clusters, and a component that nobody uses"
+
+
+def responsibilities(components: Any, share: Tensor, whose: Clients, client: int) -> Tensor:
+    """r_nc ~ pi_c p(y_n | x_n, theta_c) of a client's images, (n, G)."""
+    x, y = data(whose, client)
+    said = [outputs(one(components, c), x).softmax(1)[torch.arange(len(y)), y] for c in range(len(share))]
+    joint = share * torch.stack(said, 1)
+    return joint / joint.sum(1, keepdim=True)
+
+
+def weighted_gradient(network: Any, whose: Clients, client: int, weight: Tensor) -> dict[str, Tensor]:
+    leaves = {name: value.detach().clone().requires_grad_() for name, value in network.items()}
+    x, y = data(whose, client)
+    losses = -outputs(leaves, x).log_softmax(1)[torch.arange(len(y)), y]
+    values = torch.autograd.grad((weight * losses).mean(), list(leaves.values()))
+    return dict(zip(leaves, values, strict=True))
+
+
+@pytest.mark.parametrize("executor", ["stacked", "loop"])
+def test_fedem_is_em_for_a_mixture_of_components(executor: str) -> None:
+    """Marfoq et al. (2021), Algorithm 1: responsibilities, shares, copies trained by them, and means by n_i / n."""
+    whose = clients(K, executor=executor)
+    em, state = seated("fedem", whose, 3)
+    counts = [len(data(whose, i)[1]) for i in range(K)]
+    share = torch.full((K, 3), 1 / 3, dtype=torch.float64)
+    favourites = set()
+    for _ in range(3):
+        before = state.components
+        r = [responsibilities(before, share[i], whose, i) for i in range(K)]
+        share = torch.stack([each.mean(0) for each in r])
+        mean = {name: torch.zeros_like(value) for name, value in before.items()}
+        for i, c in itertools.product(range(K), range(3)):
+            here = one(before, c)
+            for _ in range(2):
+                here = sgd(here, weighted_gradient(here, whose, i, r[i][:, c]))
+            for name, value in here.items():
+                mean[name][c] += counts[i] / sum(counts) * value
+        state, _ = em.step(state)
+        for c in range(3):
+            close_networks(state.components, c, one(mean, c), 1e-12)
+        after = [responsibilities(mean, share[i], whose, i) for i in range(K)]
+        for i in range(K):
+            close(state.moments["source"][: counts[i], i], after[i], 1e-12)
+            close(state.moments["Y"][i], after[i].mean(0), 1e-12)
+            close_networks(state.params, i, one(mean, int(after[i].mean(0).argmax())), 1e-12)
+            favourites.add(int(after[i].mean(0).argmax()))
+    assert len(favourites) > 1
+    for i in range(K):  # predictions are mixtures
+        x, _ = data(whose, i, "test")
+        mixture = sum(state.moments["Y"][i, c] * outputs(one(state.components, c), x).softmax(1) for c in range(3))
+        predictor = em.predictor(state)
+        found, mask = whose.predict(predictor.networks, "test", predictor.mixture)
+        close(found[i][mask[i]].softmax(1), mixture, 1e-12)
 
 
 def test_every_network_of_these_tests_differs() -> None:

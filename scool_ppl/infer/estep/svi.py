@@ -103,12 +103,13 @@ class SVIStep:
         elbo = copy.deepcopy(self.elbo)  # Pyro writes into both
         svi = SVI(joint, guide, copy.deepcopy(self.optim), elbo)
         bounds, last = [], self.steps - 1
+        given = isinstance(guide, AutoMeanField) and "Y" not in guide.kinds
         for step in range(self.steps):
             bounds.append(-float(svi.step(evidence)))
             due = step == last if joint.prior.accumulates else step % self.refresh == self.refresh - 1
             if due:
                 means = guide_moments(guide, evidence)
-                if "Y" in means:
+                if given or "Y" in means:
                     set_closed_form(joint.prior, means, evidence)
         with torch.no_grad():
             bounds.append(-float(elbo.loss(joint, guide, evidence)))
