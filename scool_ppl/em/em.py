@@ -136,8 +136,8 @@ class EM:
             check_leaks(model.needs, clients.account.privacy)
         if model.components and clients.parts.private:
             raise InputError(
-                f"{', '.join(clients.parts.private)} stay at home, and components are whole networks of nobody; expected one or "
-                "the other; declare nothing private, or choose a model without components"
+                f"{', '.join(clients.parts.private)} stay at home, and components are whole networks of nobody; expected "
+                "one or the other; declare nothing private, or choose a model without components"
             )
         check_kind("schedule", schedule or Schedule(), Schedule, "e.g. Schedule(local_epochs=5)")
         key(seed, "EM")  # refuses what is no seed

@@ -367,7 +367,7 @@ def test_looking_twice_gives_the_same(name: str) -> None:
     start = run.round_start(state)
     plain = start._replace(clients=None, memory=dict(start.memory))  # type: ignore[arg-type]
     kept, begun = copy.deepcopy(state), copy.deepcopy(plain)
-    (trained, terms), again = run.train(state, start), run.train(state, start)
+    (trained, terms, _), again = run.train(state, start), run.train(state, start)
     assert identical(trained, again.trained)
     assert identical(terms, again.memory)
     one, other = (run.look(start, trained.params) for _ in range(2))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scool_ppl.errors import InputError
+from scool_ppl.graph.belief import believed
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.graph.labels import INSIDE, draw_labels
 from scool_ppl.plots.graph.layout import layout, spacing
@@ -17,9 +18,12 @@ from scool_ppl.plots.style import SHAPES, Array, colours, new_figure, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from torch import Tensor
 
 
 Positions = Mapping[str, tuple[float, float]]
+_SEAT = "black"
+"""Colour of components."""
 _SINGLE = "white"
 """Colour of clients that are in no block with others."""
 _MOST_EDGES = 30_000
@@ -56,7 +60,8 @@ def draw_graph(
 
     Edges are those that are believed; with a threshold those of greater weight, with 0 all. Their width and opacity grow
     with the weight, relative to 1 (independent edges) or to the heaviest. A block is what believed edges connect:
-    clients in no block with others are white, those without any believed edge stand below.
+    clients in no block with others are white, those without any believed edge stand below. Components, seats without
+    data, are stars among those who use them; edges are then from components to clients.
     """
     blocks, groups, places = _blocks_of(graph), _groups_of(graph), _places_of(graph, positions)
     labels = short_names(graph.names, 200)
@@ -76,7 +81,10 @@ def draw_graph(
     # Inferred places may be as near as they like: better that clients overlap than that nobody sees them.
     least = 3.0 if graph.positions is None else 11.0
     diameter = float(np.clip(share * spacing(places * points), least, 24.0))
-    count = _draw_edges(ax, graph, places, blocks, diameter / points / 2, threshold)
+    if graph.components is None:
+        count = _draw_edges(ax, graph, places, blocks, diameter / points / 2, threshold)
+    else:
+        count = _draw_components(ax, graph, graph.components, places, blocks, diameter, threshold)
     _draw_nodes(ax, places, blocks, groups, diameter)
     draw_labels(ax, labels, places, points, page, blocks.colour, blocks.outward(places), diameter)
     draw_legend(ax, entries, _summary(graph, blocks, count, threshold))
@@ -121,6 +129,8 @@ def _entries(graph: CooperationGraph, blocks: _Blocks, groups: NDArray[np.int64]
         entries.append(Entry(f"{len(blocks.names) - len(largest)} more blocks", None, ""))
     if blocks.singles:
         entries.append(Entry(f"in no block ({blocks.singles})", _SINGLE, "o"))
+    if graph.components is not None:
+        entries.append(Entry(f"component, without data ({graph.components.shape[1]})", _SEAT, "*"))
     if graph.groups is not None and (groups.max() > 0 or len(set(graph.groups)) == 1):
         names = np.unique(graph.groups)
         entries += [Entry(f"true group {name}", "0.8", SHAPES[place]) for place, name in enumerate(names)]
@@ -136,7 +146,8 @@ def _summary(graph: CooperationGraph, blocks: _Blocks, edges: int, threshold: fl
     believed = "w > 0.5" if graph.kind == "edges" else "believed edges"
     shown = believed if threshold is None else f"w > {threshold:.2g}"
     more = f", the {_MOST_EDGES} heaviest of {edges}" if edges > _MOST_EDGES else ""
-    return f"{text}; sender → receiver, {shown}{more}"
+    edges_are = "sender → receiver" if graph.components is None else "component to user"
+    return f"{text}; {edges_are}, {shown}{more}"
 
 
 def _make_room(ax: Axes, page: Array, entries: Sequence[Entry]) -> float:
@@ -164,6 +175,42 @@ def _draw_nodes(ax: Axes, places: Array, blocks: _Blocks, groups: NDArray[np.int
             linewidths=min(0.8, diameter / 15),
             zorder=3,
         )
+
+
+def _draw_components(
+    ax: Axes,
+    graph: CooperationGraph,
+    shares: Tensor,
+    places: Array,
+    blocks: _Blocks,
+    diameter: float,
+    threshold: float | None,
+) -> int:
+    """Draw components (K, G) in the middle of their users, and lines to these; returns how many.
+
+    Those that nobody uses stand in a row at the upper edge.
+    """
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import to_rgb
+
+    use = shares.double().numpy()
+    taken = (believed(shares, graph.kind) if threshold is None else shares > threshold).numpy()
+    weight = use * taken
+    middle = (weight.T @ places) / weight.sum(0).clip(1e-12)[:, None]
+    idle = np.flatnonzero(weight.sum(0) == 0)
+    middle[idle] = np.column_stack([np.linspace(-1, 1, len(idle) + 2)[1:-1], np.full(len(idle), places[:, 1].max())])
+    clients, seats = np.nonzero(taken)
+    strength = use[clients, seats] / max(float(use.max()), 1e-12)
+    colour = np.array([to_rgb(each) if each != _SINGLE else to_rgb("0.45") for each in blocks.colour])
+    lines = LineCollection(
+        list(np.stack([middle[seats], places[clients]], axis=1)),
+        colors=np.column_stack([colour[clients], 0.15 + 0.7 * strength]),
+        linewidths=0.3 + 1.5 * strength,
+        zorder=1,
+    )
+    ax.add_collection(lines, autolim=False)
+    ax.scatter(*middle.T, s=1.3 * diameter**2, c=_SEAT, marker="*", edgecolors="white", linewidths=0.5, zorder=3.5)
+    return len(clients)
 
 
 def _draw_edges(
