@@ -80,7 +80,7 @@ class Look(NamedTuple):
 class _Clock:
     """Seconds of each verb; a verb that another one needs meanwhile has its own, and stops the other's."""
 
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("train", "look", "infer", "mix"), 0.0))
     _running: list[str] = field(default_factory=list)
     _since: float = 0.0
 

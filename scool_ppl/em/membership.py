@@ -119,6 +119,8 @@ class _Move:
 
     def _graph(self, peers: Peers, weights: Tensor) -> tuple[Peers, Tensor]:
         """The last graph and its candidates; everybody becomes a candidate anew where a table cannot be kept."""
+        if peers.components:
+            return self._with_components(peers, weights)
         first = self.fresh.moments.get("Y")
         start = torch.zeros(self.size, self.size) if first is None else first
         if peers.is_table:
@@ -136,6 +138,16 @@ class _Move:
             None if peers.looked is None else carried_over(peers.looked, torch.zeros_like(open_), (0, 1), self.where)
         )
         return Peers(mask, None, looked), carried_over(weights, start, (0, 1), self.where)
+
+    def _with_components(self, peers: Peers, weights: Tensor) -> tuple[Peers, Tensor]:
+        """Every component stays a candidate; newcomers use none before the first look."""
+        size, components = self.size, peers.components
+        shares = carried_over(peers.shares(weights), weights.new_zeros(size, components), (0,), self.where)
+        direct = peers.without_components()
+        if direct.mask.shape[1] == 0:
+            return Peers.of_components(size, components), shares
+        kept, own = self._graph(direct, peers.clients_of(weights))
+        return kept.with_components(components), torch.cat([own.expand(kept.mask.shape), shares], 1)
 
     def _table(self, peers: Peers) -> Peers | None:
         """A table of peers without those who left; None if there are newcomers, or someone would be left without any."""

@@ -119,7 +119,9 @@ def _start(em: EM) -> RoundStart:
     """The first round, with networks of a few numbers where nobody looks at what kind of networks they are."""
     size = em.clients.num_clients
     params = em.clients.init(em.seed) if "updates" in em.model.needs else {"weight": torch.zeros(size, 4)}
-    return em.round_start(EMState(params, params, {}, {}, {}, em.prior_start, None, {}, 0, em.seed))
+    components = {name: value[:1].repeat_interleave(em.model.components, 0) for name, value in params.items()}
+    state = EMState(params, params, {}, {}, {}, em.prior_start, None, {}, 0, em.seed)
+    return em.round_start(state._replace(components=components if em.model.components else {}))
 
 
 def _candidates(model: CooperationModel, start: RoundStart) -> Peers:

@@ -67,9 +67,16 @@ def test_whoever_stays_keeps_all_and_the_run_goes_on(model: str) -> None:
     for site in ("z", "pi", "x"):
         if site in state.moments:
             assert torch.equal(left.moments[site], state.moments[site][STAYERS])
+    assert all(torch.equal(left.components[name], value) for name, value in state.components.items())
+    if state.components:
+        assert state.peers is not None
+        assert left.peers is not None
+        shares = state.peers.shares(state.moments["Y"])
+        assert bool((shares.sum(1) > 0.99).all())
+        assert torch.equal(left.peers.shares(left.moments["Y"]), shares[STAYERS])
     assert state.q.keys() == left.q.keys()
     for name, value in state.q.items():
-        kept = value[STAYERS]
+        kept = value[:, STAYERS] if name == "source_logits" else value[STAYERS]
         pairs = name in ("Y", "Y_logits", "z_receiver_logits", "z_sender_logits")
         assert torch.equal(left.q[name], kept[:, STAYERS] if pairs else kept)
     assert (left.round, left.seed) == (state.round, state.seed)
