@@ -16,6 +16,7 @@ from scool_ppl.base.signals import stoppable
 from scool_ppl.cli.choose import choose, posterior
 from scool_ppl.cli.compare import compare
 from scool_ppl.cli.federations import commands
+from scool_ppl.cli.flower import commands as flower_commands
 from scool_ppl.cli.models import models
 from scool_ppl.cli.networks import export, predict
 from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients, Quiet, models_of, with_settings
@@ -33,6 +34,7 @@ from scool_ppl.zoo.load import hyperparameters, parse_hyperparameters
 
 app = typer.Typer(rich_markup_mode=None)
 app.add_typer(commands, name="federations")
+app.add_typer(flower_commands, name="flower")
 
 
 @app.command()

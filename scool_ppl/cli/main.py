@@ -28,6 +28,7 @@ COMMANDS = {
     "report": "report",
     "reproduce": "reproduce",
     "federations": "federations",
+    "flower": "flower",
 }
 """Where each command is written. The library behind them takes seconds to import, a list of them must not."""
 

@@ -416,7 +416,7 @@ class Host:
             found[name] = {"losses": losses[:, mine.mask[0].to(losses.device)]}
         return found
 
-    def _predictors(self, work: Work) -> Ensemble | Predictor:
+    def predictors(self, work: Work) -> Ensemble | Predictor:
         """What clients predict with: a network, a mixture, or an ensemble; the networks of guests stand behind theirs."""
         job = next(iter(work.values()))
         predictors = tuple(self._predictor(work, number) for number in range(int(job.options["predictors"] or 1)))
@@ -455,7 +455,7 @@ class Host:
     def _predictions(self, clients: Clients, work: Work) -> Found:
         """A predictor -> -log p of each of the client's own images of a split, (n, T)."""
         job = next(iter(work.values()))
-        predictor = self._predictors(work)
+        predictor = self.predictors(work)
         assert isinstance(predictor, Predictor)
         split = str(job.options["split"])
         offsets = self._stack(work, "offsets") if "offsets" in job.tensors else None
@@ -467,13 +467,13 @@ class Host:
     def _evaluate(self, clients: Clients, work: Work) -> Found:
         """What it predicts with -> score, score on its own outputs and loss on a split."""
         split = str(next(iter(work.values())).options["split"])
-        numbers = torch.stack(list(clients.evaluate(*_called(self._predictors(work), split))), 1)
+        numbers = torch.stack(list(clients.evaluate(*_called(self.predictors(work), split))), 1)
         return {name: {"numbers": numbers[self.place[name]]} for name in work}
 
     def _predict(self, clients: Clients, work: Work) -> Found:
         """What it predicts with -> the outputs for its own rows of a split, (n, ...)."""
         split = str(next(iter(work.values())).options["split"])
-        outputs, mask = clients.predict(*_called(self._predictors(work), split))
+        outputs, mask = clients.predict(*_called(self.predictors(work), split))
         return {name: {"outputs": outputs[i][mask[i]]} for name, i in self.place.items() if name in work}
 
 

@@ -94,7 +94,7 @@ def _check(shipped: Shipped) -> None:
     clients = {len(value) for predictor in predictors for value in predictor.networks.values()}
     if (
         weights.dim() != 2
-        or min(clients, default=0) < len(weights)
+        or min(clients, default=0) < len(weights)  # behind the clients' own there may be others, which are mixed
         or not len(deployment.candidates) == len(predictors) == weights.shape[1]
     ):
         raise InputError(

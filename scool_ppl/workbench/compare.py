@@ -98,7 +98,7 @@ def compare(
                     arm.model, arm.learned, **arm.choices
                 )  # one that cannot be built is refused before the others are trained
             if place == 0 and out is not None:
-                request = _request(arms, names, bench.federation.spec, settings, seeds)
+                request = _request(arms, names, bench.data.spec, settings, seeds)
                 folder = _opened(Path(out), request, overwrite)
                 held.enter_context(folder.locked())
                 kept = _Kept(folder)
@@ -110,7 +110,7 @@ def compare(
 
 def _one_seed(bench: Workbench, arms: Sequence[tuple[str, Arm]], kept: _Kept) -> list[Outcome]:
     """Every model under one seed: kept already, or fitted now."""
-    data, outcomes = bench.federation.fingerprint[:12], []
+    data, outcomes = bench.data.fingerprint[:12], []
     for number, (name, arm) in enumerate(arms, start=1):
         cell = Cell(name, bench.settings.seed, arm, bench.settings, data)
         outcome = kept.get(cell)

@@ -121,7 +121,7 @@ def _of_tests(
     run: Run, networks: Iterator[ClientNetwork], data_root: str | Path | None, download: bool
 ) -> Iterator[tuple[ClientNetwork, Tensor]]:
     """Predictions of each client for its own test images."""
-    federation = Request.read(run, device="cpu").workbench(data_root, download).federation
+    federation = Request.read(run, device="cpu").workbench(data_root, download).data
     places = {name: place for place, name in enumerate(federation.names)}
     for network in networks:
         rows = federation.inputs[federation.test[places[network.client]]]

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from scool_ppl.data.federation import Federation
+from scool_ppl.data.roster import Roster
 from scool_ppl.deploy.deployment import LOCAL, RULES, rule_named
 from scool_ppl.deploy.portfolio import Portfolio, alone
 from scool_ppl.em.model import CooperationModel, Schedule
@@ -26,7 +27,7 @@ from scool_ppl.infer.estep.svi import SVIStep
 from scool_ppl.tasks.weighted import BALANCED, balanced
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.executors.descent import MakeOptimizer
-from scool_ppl.train.networks import NETWORKS, network_of
+from scool_ppl.train.networks import NETWORKS, NetworkSpec, network_for
 from scool_ppl.train.networks.precision import PRECISIONS
 from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.zoo.load import load_model
@@ -165,14 +166,18 @@ class Settings:
             evidence_clip=self.dp_evidence_clip,
         )
 
+    def network_of(self, roster: Roster) -> NetworkSpec:
+        """The network of clients like these."""
+        options = {} if self.width is None else {"width": self.width}
+        return network_for(roster.input_shape, roster.task.width, self.network, tokens=roster.tokens, **options)
+
     def clients(self, federation: Federation) -> Clients:
         """Clients with these networks and this optimiser, and with their classes weighed as asked."""
-        options = {} if self.width is None else {"width": self.width}
         if self.class_weights is not None:
             federation = replace(federation, task=balanced(federation.task, federation.label_counts().sum(0)))
         return Clients(
             federation,
-            network_of(federation, self.network, **options),
+            self.network_of(federation.roster),
             optimizer=self.make_optimizer(),
             batch_size=self.batch_size,
             executor=self.executor,
@@ -184,7 +189,7 @@ class Settings:
         )
 
     def model(
-        self, name: str | os.PathLike[str], federation: Federation, **choices: Any
+        self, name: str | os.PathLike[str], federation: Federation | Roster, **choices: Any
     ) -> CooperationModel | Portfolio:
         """A model for this federation, with the chosen E-step, and the chosen rule of deployment: a model that has none
         becomes a portfolio of itself and local-only training.

@@ -86,7 +86,8 @@ def fit_table(result: Result) -> Table:
         shown = (f"{_MEASURES.get(name, name.replace('_', ' '))} {_shown(value['mean'])}" for name, value in found)
         table.add_row("also", ", ".join(shown))
     if summary.get("gain_over_local") is not None:
-        harmed = f"{summary['below_local']:.0%} of clients below it, {summary['harmed'] or 0.0:.0%} beyond noise"
+        beyond = "" if summary["harmed"] is None else f", {summary['harmed']:.0%} beyond noise"
+        harmed = f"{summary['below_local']:.0%} of clients below it{beyond}"
         table.add_row("gain over local", f"{summary['gain_over_local']:+.3f}, {harmed}")
     if "relies_on" in summary:
         relied = sorted(summary["relies_on"].items(), key=lambda item: -item[1])

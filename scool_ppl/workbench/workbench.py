@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from scool_ppl.base.codec import Row
-from scool_ppl.base.describe import shown_html, versions
+from scool_ppl.base.describe import listed, shown_html, versions
 from scool_ppl.base.files import csv_text, file_sha256
 from scool_ppl.data.federation import Federation
+from scool_ppl.data.roster import Roster
 from scool_ppl.deploy.deployment import LOCAL
 from scool_ppl.deploy.gains import gains
 from scool_ppl.deploy.measures import measures
 from scool_ppl.em.em import EM
 from scool_ppl.em.rehearsal import rehearse
-from scool_ppl.em.state import Fit
+from scool_ppl.em.state import EMInfo, EMState, Fit
 from scool_ppl.em.transfer import Learned
 from scool_ppl.errors import InputError
 from scool_ppl.far.ranks import Ranks
@@ -57,20 +59,36 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Workbench:
-    """A federation, its clients and the settings: fits models on them, local-only training once."""
+    """A federation, its clients and the settings: fits models on them, local-only training once.
 
-    federation: Federation
+    A roster in place of the federation: the data are elsewhere, and so are the clients, who are given.
+    """
+
+    federation: Federation | Roster
     settings: Settings = field(default_factory=Settings)
     progress: bool = True
     ranks: Ranks | None = None
     """The processes that share the clients, where torchrun has begun several."""
+    elsewhere: RemoteClients | None = None
+    """The clients, where they live elsewhere."""
     _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def data(self) -> Federation:
+        """The federation, where the data are here."""
+        if isinstance(self.federation, Roster):
+            raise InputError(
+                f"data of {listed(self.federation.names)} were asked for, which are elsewhere; ask `clients`"
+            )
+        return self.federation
 
     @property
     def clients(self) -> Clients | RemoteClients:
         """Made at first use and kept: every model meets the same ones."""
+        if self.elsewhere is not None:
+            return self.elsewhere
         if "clients" not in self._made:
-            whole = self.settings.clients(self.federation)
+            whole = self.settings.clients(self.data)
             self._made["clients"] = whole if self.ranks is None else self.ranks.clients(whole)
         clients: Clients | RemoteClients = self._made["clients"]
         return clients
@@ -110,6 +128,7 @@ class Workbench:
         overwrite: bool = False,
         baseline: bool = False,
         log: Sequence[str] = (),
+        callbacks: Sequence[Callable[[EMState, EMInfo, Row], None]] = (),
     ) -> Result:
         """Fit a model; with `run`, into that folder, with pictures; with `baseline`, against local-only training.
 
@@ -123,7 +142,7 @@ class Workbench:
             "model": os.fspath(model),
             "model_sha256": file_sha256(model_path(model)),
             "hyperparameters": choices,
-            "federation": self.federation.spec,
+            "federation": self._spec,
             "settings": asdict(self.settings),
             "baseline": baseline,
             "log": list(log),
@@ -140,15 +159,16 @@ class Workbench:
         em = self.em(model, learned, **choices)
         resume = isinstance(run, Run)
         place = run.path if isinstance(run, Run) else Path(run or "")
-        callbacks = loggers_of(log, place, request)
+        watching = [*loggers_of(log, place, request), *callbacks]
         folder = run if run is None or isinstance(run, Run) else Run.create(run, request, overwrite=overwrite)
         # Local-only training is the baseline, too; it is not done twice.
         again = baseline and folder is None and os.fspath(model) == "local"
         with nullcontext() if folder is None else folder.locked():
-            options: Row = {"run": folder, "resume": resume, "progress": self.progress, "callbacks": callbacks}
+            options: Row = {"run": folder, "resume": resume, "progress": self.progress, "callbacks": watching}
             fit = self.local if again else em.fit(self.settings.rounds, **options)
             alone, local = self._alone(fit, baseline)
-            also = measures(self.clients, fit.deployment.ensemble) if self.clients.num_clients <= FEW else {}
+            few = self.clients.num_clients <= FEW and isinstance(self.federation, Federation)
+            also = measures(self.clients, fit.deployment.ensemble) if few else {}
             summary = {"model": name, "hyperparameters": choices, **self._summary(fit, alone, local)}
             summary["measures"] = {measure: spread(values) for measure, values in also.items()}
             table = client_rows(self.federation, fit, local, also)
@@ -157,6 +177,13 @@ class Workbench:
         return Result(
             " ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local, table
         )
+
+    @property
+    def _spec(self) -> str:
+        """Whose data they are."""
+        if isinstance(self.federation, Federation):
+            return self.federation.spec
+        return f"the data of {listed(self.federation.names)}"
 
     def _alone(self, fit: Fit, baseline: bool) -> tuple[Params | None, Evaluation | None]:
         """Networks of local-only training: those of a track beside the model, else of the baseline if asked for."""
@@ -186,10 +213,12 @@ class Workbench:
             }
             seconds["deploy"] = fit.deploying
         if alone is not None and local is not None:
-            beyond = gains(self.clients, fit.deployment.ensemble, alone).harmed()
+            beyond = math.nan  # it is found image by image, where the targets are here
+            if isinstance(self.federation, Federation):
+                beyond = gains(self.clients, fit.deployment.ensemble, alone).harmed()
             last |= {**against_local(fit.deployed.score, local.score), "harmed": number(beyond)}
         return {
-            "federation": self.federation.spec,
+            "federation": self._spec,
             "seed": self.settings.seed,
             "rounds": self.settings.rounds,
             **last,

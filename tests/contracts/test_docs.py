@@ -23,7 +23,9 @@ from tests.helpers.hospitals import write_hospitals
 from tests.helpers.pages import ROOT, steps
 from tests.helpers.programs import run_command, run_program
 
-DOCUMENTS = sorted(path for path in ROOT.rglob("*.md") if not {".venv", "runs", "node_modules"} & set(path.parts))
+DOCUMENTS = sorted(
+    path for path in ROOT.rglob("*.md") if not {".venv", ".venv-flower", "runs", "node_modules"} & set(path.parts)
+)
 # Commands of the documents are run with less work: fewer rounds, shorter training, comparisons on few clients.
 QUICK = ["--warmup-epochs", "3", "--local-epochs", "1", "--quiet"]
 SMALL = "permuted:digits:clients=6,groups=2,train=20,test=20"

@@ -23,6 +23,8 @@ STORIES = {" ".join(page.stem for page in story): story for story in stories()}
 ALONE = "install"
 LONG = {"torchrun"}
 """Stories whose commands begin many processes."""
+ELSEWHERE = "silos"
+"""It begins servers, for minutes: tests/contracts/test_silos.py goes through it at night."""
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -103,12 +105,12 @@ RESULTS: dict[str, Callable[[Path], None]] = {
 
 
 def test_the_stories_are_there() -> None:
-    assert {*RESULTS, ALONE} <= set(STORIES)
+    assert {*RESULTS, ALONE, ELSEWHERE} <= set(STORIES)
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in sorted(set(STORIES) - {ALONE})],
+    [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in sorted(set(STORIES) - {ALONE, ELSEWHERE})],
 )
 def test_a_story_ends_well(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     if name == "privacy":

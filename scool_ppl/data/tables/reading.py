@@ -65,7 +65,7 @@ def _owned(source: Any, client: str) -> dict[str, Any]:
             f"the client column '{client}' is empty in {count} of {len(frame)} rows; expected a name in each"
         )
     found = dict(iter(frame.drop(columns=client).groupby(texts(frame[client]))))
-    return {name: found[name] for name in sorted(found, key=_natural)}
+    return {name: found[name] for name in sorted(found, key=natural)}
 
 
 def _folder(folder: Path) -> list[Path]:
@@ -78,10 +78,10 @@ def _folder(folder: Path) -> list[Path]:
     found = [path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and not path.name.startswith(".")]
     if not found:
         raise InputError(f"the folder '{folder}' has no file that ends in {', '.join(ENDINGS)}; put one a client there")
-    return sorted(found, key=lambda path: _natural(path.stem))
+    return sorted(found, key=lambda path: natural(path.stem))
 
 
-def _natural(name: str) -> list[str | int]:
+def natural(name: str) -> list[str | int]:
     """Sorts hospital 2 before hospital 10."""
     return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"([0-9]+)", name))]
 

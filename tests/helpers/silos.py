@@ -1,0 +1,102 @@
+"""docs/silos.md at work: its steps as printed, its servers beside them, all on this machine and ended at the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.helpers.pages import ROOT, Step
+
+PATIENCE = 1800
+"""Seconds that one step may take."""
+
+
+class Place:
+    """A folder, the environment that `export` has made, and the servers that are at work."""
+
+    def __init__(self, folder: Path) -> None:
+        bin = Path(sys.executable).parent
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        path = {"PATH": f"{bin}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
+        self.folder, self.environment = folder, {**os.environ, **threads, **path}
+        self.servers: list[subprocess.Popen[bytes]] = []
+
+    def run(self, step: Step) -> str:
+        """What a step prints; servers are begun, and go on."""
+        if step.language == "python":
+            return self._done([sys.executable, "-c", step.text])
+        text = re.sub(r"\s*\\\n\s*", " ", step.text)
+        commands = [line for line in text.splitlines() if line]
+        if all(command.startswith("export ") for command in commands):
+            pairs = (command.removeprefix("export ").split("=", 1) for command in commands)
+            self.environment |= {name: value.replace("$PWD", str(self.folder)) for name, value in pairs}
+            return ""
+        if any(command.startswith(("flower-superlink", "flower-supernode")) for command in commands):
+            for command in commands:
+                self.serve(command)
+            return ""
+        return self._done(["bash", "-euc", text])
+
+    def serve(self, command: str) -> subprocess.Popen[bytes]:
+        """A server in the background."""
+        log = (self.folder / f"server-{len(self.servers)}.log").open("wb")
+        server = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.servers.append(server)
+        time.sleep(10)
+        assert server.poll() is None, self.told()
+        return server
+
+    def end(self, server: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
+        """A server and all that it has begun."""
+        for kind in (how, signal.SIGKILL):
+            try:
+                os.killpg(server.pid, kind)
+                server.wait(20)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+
+    def told(self) -> str:
+        """The last lines of all servers."""
+        logs = sorted(self.folder.glob("server-*.log"))
+        return "\n".join(f"{path.name}\n" + "\n".join(path.read_text().splitlines()[-15:]) for path in logs)
+
+    def _done(self, words: list[str]) -> str:
+        done = subprocess.run(
+            words,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, f"{words[-1]}\n{done.stdout}\n{self.told()}"
+        return done.stdout
+
+
+@contextmanager
+def place(folder: Path) -> Iterator[Place]:
+    """A place whose servers end with the block."""
+    here = Place(folder)
+    try:
+        yield here
+    finally:
+        for server in reversed(here.servers):
+            here.end(server)
