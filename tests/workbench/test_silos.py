@@ -177,5 +177,5 @@ def test_a_silos_file_is_checked_where_it_is(nodes: list[dict[str, Any]], tmp_pa
     refuses(lambda: check_silo(nodes[0]["data"], Settings(network="cnn")), "use network 'mlp'")
     huge = Federation(**{**vars_of(FEDERATION.select([0])), "inputs": FEDERATION.select([0]).inputs * 1e38})
     huge.save_npz(tmp_path / "huge.npz")
-    with pytest.raises(InputError, match="scale its inputs"):
+    with pytest.warns(UserWarning, match="scale them"), pytest.raises(InputError, match="scale its inputs"):
         check_silo(tmp_path / "huge.npz", Settings(network="mlp"))
