@@ -1,7 +1,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: fit test check docs browser bench bench-quick clean
+FLOWER := .venv-flower/bin
+FLOWER_TESTS := tests/far/test_flower.py tests/far/test_records.py tests/cli/test_flower.py tests/workbench/test_silos.py
+
+.PHONY: fit test test-flower test-nightly check docs browser bench bench-quick clean
 
 BENCHMARKS := startup estep look training rounds many far
 
@@ -10,6 +13,12 @@ fit: .venv/ready  ## a graph, a table and pictures on the embedded default feder
 
 test: .venv/ready-test  ## the tests
 	$(BIN)/python -m pytest -n 2 -q
+
+test-flower: .venv-flower/ready  ## what needs Flower, in an environment of its own: Flower wants older libraries
+	$(FLOWER)/python -m pytest -n 2 -q $(FLOWER_TESTS)
+
+test-nightly: .venv-flower/ready-nightly  ## what takes many minutes: docs/silos.md with its servers, and a simulation
+	$(FLOWER)/python -m pytest -q -m nightly
 
 check: .venv/ready-dev  ## what CI runs: lint, format, types, tests
 	$(BIN)/ruff check .
@@ -52,5 +61,19 @@ bench-quick: .venv/ready  ## the same on small sizes, under two minutes; prints,
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	touch $@ .venv/ready
 
+# What .venv has need not be installed twice; what Flower wants in other versions comes first.
+.venv-flower/bin/python: .venv/ready-test
+	$(PYTHON) -m venv .venv-flower
+	$(FLOWER)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > .venv-flower/own
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" > "$$(cat .venv-flower/own)/beside.pth"
+
+.venv-flower/ready: .venv-flower/bin/python pyproject.toml
+	$(FLOWER)/python -m pip install --quiet --disable-pip-version-check --editable '.[flower]'
+	touch $@
+
+.venv-flower/ready-nightly: .venv-flower/bin/python pyproject.toml
+	$(FLOWER)/python -m pip install --quiet --disable-pip-version-check --editable '.[flower-simulation]'
+	touch $@ .venv-flower/ready
+
 clean:
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-flower build dist .mypy_cache .pytest_cache .ruff_cache

@@ -16,6 +16,14 @@ os.environ["SCOOL_CACHE"] = tempfile.mkdtemp(prefix="scool-cache-")  # tests lea
 torch.set_num_threads(1)  # two test processes with two threads each would wait for one another
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of many minutes are left out unless `-m` asks for them."""
+    if "nightly" not in config.option.markexpr:
+        long = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """The folder with real datasets; tests that need it are skipped, visibly, where it is not."""

@@ -53,6 +53,8 @@ OWN: dict[str, Value] = {
 """What a run config has beside the settings, and its defaults."""
 NOT_TOLD = ("device", "class_weights", "dp_noise", "dp_clip", "dp_delta")
 """Settings that are the silo's own, or that need all clients in one process."""
+TRIED = 3
+"""Steps of training in a check."""
 LEARNS_FROM = "learns_from.json"
 """The file in which a silo finds its row of the graph."""
 
@@ -194,20 +196,20 @@ def check_silo(path: str | Path, settings: Settings, task: str | None = None) ->
     host = Host(silo_clients(federation, settings))
     ((name, told),) = host.describe().items()
     (theta,) = host.handle({name: (Job("init", {"seed": settings.seed}, {}),)}).replies[name]
-    once = Job("train", {"epochs": 1, "steps": 1, "seed": settings.seed, "round": 0}, theta)
+    once = Job("train", {"epochs": 1, "steps": TRIED, "seed": settings.seed, "round": 0}, theta)
     replies, faults = host.handle({name: (once,)})
     if faults:
         raise InputError(f"the network '{settings.network}' cannot be trained on {path}: {faults[name]}")
     loss = float(replies[name][0]["loss"])
     if not math.isfinite(loss):
-        raise InputError(f"the first loss on {path} is {loss}, expected a number; scale its inputs")
+        raise InputError(f"the loss on {path} is {loss} within {TRIED} steps, expected a number; scale its inputs")
     known = sum(count > 0 for count in told.counts[0])
     classes = f", {known} of {len(told.counts[0])} classes for training" if told.counts[0] else ""
     return {
         "data": f"{', '.join(f'{rows} {split}' for split, rows in zip(SPLITS, told.rows, strict=True))} rows",
         "task": f"{told.kind}{classes}",
         "network": f"{theta['theta'].numel()} parameters, {told.bytes_per_model / 1e6:.2g} MB each time it travels",
-        "training": f"loss {loss:.4g} at the first step",
+        "training": f"loss {loss:.4g} in the first {TRIED} steps",
         "told": "numbers of rows, of rows of each class, the entropy of the labels, a fingerprint of the data; no row",
     }
 
