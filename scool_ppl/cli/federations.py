@@ -16,13 +16,14 @@ from scool_ppl.base.options import accepted
 from scool_ppl.cli.options import DataRoot, Download, NumClients, Seed
 from scool_ppl.data.datasets import DATASETS
 from scool_ppl.data.federation import Federation
-from scool_ppl.data.files import HIDDEN, TABLES, own_npz, tables
+from scool_ppl.data.files import HIDDEN, TABLES, TEXT, own_npz, tables
 from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.recipes import RECIPES
 from scool_ppl.data.recipes.order import ordered
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
+from scool_ppl.data.texts import texts
 from scool_ppl.errors import InputError
 
 MOST_CLIENTS = 60
@@ -52,6 +53,7 @@ def federations(context: typer.Context) -> None:
         f"or your own FILE.npz (inputs, targets), {', '.join(_described(name) for name in READERS)}",
         *([f"name:key=value,... without a dataset: {', '.join(GENERATED)}"] if GENERATED else []),
         f"or your own tables, {TABLES}:FOLDER_OR_FILE:{_options(tables)}",
+        f"or your own texts, {TEXT}:FOLDER:{_options(texts)}",
         f"or a federation's own FILE.npz (inputs, targets, client), {_options(own_npz)}",
         f"default: {DEFAULT_FEDERATION}",
     ):

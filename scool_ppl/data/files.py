@@ -11,9 +11,10 @@ from typing import NamedTuple
 from scool_ppl.base.options import accepted, parse_options
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.tables.learning import Missing, Scale
+from scool_ppl.data.texts import texts
 from scool_ppl.errors import InputError
 
-TABLES = "tables"
+TABLES, TEXT = "tables", "text"
 HIDDEN = ("path", "seed")
 """Arguments of the functions below that are no options of a spec."""
 
@@ -60,6 +61,16 @@ def own_npz(path: str, seed: int, *, task: str | None = None, validation: float 
     return Federation.from_npz(path, task=task, validation=validation, test=test, seed=seed)
 
 
+FOLDERS: dict[str, Callable[..., Federation]] = {TABLES: tables, TEXT: texts}
+"""What reads `kind:PATH:key=value,...`."""
+
+
+def is_folder_of_texts(spec: str) -> bool:
+    """Is it `text:FOLDER`, and not `text:key=value,...`, which makes texts up?"""
+    kind, _, rest = spec.partition(":")
+    return kind == TEXT and bool(rest) and ("=" not in rest.split(",")[0].split(":")[0] or Path(rest).is_dir())
+
+
 class OwnFile(NamedTuple):
     """What reads a path, and `key=value` texts for it."""
 
@@ -79,16 +90,17 @@ class OwnFile(NamedTuple):
 
 
 def find_own(spec: str) -> OwnFile | None:
-    """What reads `tables:PATH:key=value,...` or `FILE.npz:key=value,...`; None for a spec of another form.
+    """What reads `tables:PATH:key=value,...`, `text:FOLDER:key=value,...` or `FILE.npz:key=value,...`; None for a spec of
+    another form.
 
     A path may have colons and equals signs: the options begin with the first name that is one of theirs.
     """
     kind, _, rest = spec.partition(":")
-    read, text = (tables, rest) if kind == TABLES else (own_npz, spec)
+    read, text = (FOLDERS[kind], rest) if kind in FOLDERS else (own_npz, spec)
     known = "|".join(accepted(read, HIDDEN))
     begin = re.search(rf":(?=\s*({known})\s*=)", text) or re.search(r":(?=\w+=[^/]*$)", text)
     path, options = (text[: begin.start()], text[begin.end() :]) if begin else (text.removesuffix(":"), "")
-    if kind != TABLES and not path.endswith(".npz"):
+    if kind not in FOLDERS and not path.endswith(".npz"):
         return None
     return OwnFile(read, path, tuple(filter(None, options.split(","))))
 

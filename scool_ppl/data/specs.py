@@ -15,7 +15,7 @@ from scool_ppl.base.randomness import generator
 from scool_ppl.data.checks import warn_of_range
 from scool_ppl.data.datasets import DATASETS, find_reader, load_dataset
 from scool_ppl.data.federation import Federation
-from scool_ppl.data.files import find_own, refuse_bare_tables
+from scool_ppl.data.files import find_own, is_folder_of_texts, refuse_bare_tables
 from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS, Arrays
 from scool_ppl.data.preparation import Preparation, with_labels
@@ -52,7 +52,8 @@ def load_federation(
     check_kind("federation", spec, str, "name it, e.g. 'digits'")
     if clients is not None:
         check_whole("clients", clients)
-    own = None if spec.partition(":")[0] in (*RECIPES, *READERS, *GENERATED) else find_own(spec)
+    known = spec.partition(":")[0] in (*RECIPES, *READERS, *GENERATED) and not is_folder_of_texts(spec)
+    own = None if known else find_own(spec)
     if own is not None:
         federation = own.load(seed, spec)
         if clients not in (None, federation.num_clients):

@@ -78,9 +78,10 @@ class Settings:
     )
     batch_size: int = _option(_CLIENTS["batch_size"], "images per batch")
     network: str = _option(
-        "auto", f"auto, {', '.join(NETWORKS)}, or your own: a .py file with build(input_shape, outputs)"
+        "auto",
+        f"auto, {', '.join(NETWORKS)}, lora:BODY of transformers, or your own: a .py file with build(input_shape, outputs)",
     )
-    width: float | None = _option(None, "width of cnn, resnet9 and chars, 1 is the papers'")
+    width: float | None = _option(None, "width of cnn, resnet9, chars and lora, 1 is the papers'")
     frozen: str | None = _option(
         None, "parameters that are not trained, the same for all clients: names or patterns, e.g. '0.*,2.*'"
     )

@@ -17,9 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scool_ppl.base.files import file_sha256
+from scool_ppl.base.options import parse_options
 from scool_ppl.base.plugins import load_python, user_code
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError, unknown
+from scool_ppl.train.networks.lora import PREFIX, check_installed, lora, split
 
 Builder = Callable[..., nn.Module]
 
@@ -153,11 +155,18 @@ def _resnet9(shape: tuple[int, ...], classes: int, *, width: float = 1.0) -> nn.
     return ResNet9(_image_shape("resnet9", shape, 8)[0], classes, width)
 
 
-NETWORKS: dict[str, Builder] = {"linear": _linear, "mlp": _mlp, "cnn": _cnn, "resnet9": _resnet9, "chars": _chars}
+NETWORKS: dict[str, Builder] = {
+    "linear": _linear,
+    "mlp": _mlp,
+    "cnn": _cnn,
+    "resnet9": _resnet9,
+    "chars": _chars,
+    PREFIX: lora,
+}
 """Builders by name, each called as ``builder(input_shape, outputs, **options)``."""
 
 _SMALLEST = {"cnn": 4, "resnet9": 8}
-_OF_TOKENS = ("chars",)
+_OF_TOKENS = ("chars", PREFIX)
 _PARAMETERS = "input_shape, outputs"
 
 
@@ -192,9 +201,15 @@ def network_for(
     """What builds a fresh network for inputs of one sample's shape; the last layer has `outputs` units.
 
     `auto` is `chars` for tokens, the CNN for images, else the MLP. A name that is the path of a .py file is a network of
-    the user's own: what its function `build(input_shape, outputs, **options)` returns.
+    the user's own: what its function `build(input_shape, outputs, **options)` returns. `lora:BODY:key=value,...` is a
+    pretrained language model with an adapter, see `networks.lora`.
     """
     shape = tuple(int(size) for size in input_shape)
+    if name.partition(":")[0] == PREFIX:
+        check_installed()
+        body, pairs = split(name)
+        given = parse_options("option of network 'lora'", pairs, lora, ("input_shape", "outputs", "body"))
+        name, options = PREFIX, {**options, **given, **({"body": body} if body else {})}
     if (path := network_path(name)) is not None:
         own = NetworkSpec(name, shape, outputs, options, file_sha256(path))
         _check_options(name, own.build, options)
@@ -206,7 +221,7 @@ def network_for(
     if name not in NETWORKS:
         raise unknown("network", name, [*NETWORKS, "auto"])
     if tokens != (name in _OF_TOKENS):
-        found, expected = ("tokens", "chars") if tokens else ("numbers", "mlp, or cnn for images")
+        found, expected = ("tokens", " or ".join(_OF_TOKENS)) if tokens else ("numbers", "mlp, or cnn for images")
         raise InputError(f"network '{name}' got {found} as inputs, expected {expected}; choose auto")
     builder = NETWORKS[name]
     _check_options(name, builder, options)
@@ -217,7 +232,7 @@ def network_for(
 
 def network_path(name: str) -> Path | None:
     """The file of a network of the user's own; None for a name of NETWORKS, or `auto`."""
-    if not (name.endswith(".py") or os.sep in name):
+    if not (name.endswith(".py") or os.sep in name) or name.partition(":")[0] == PREFIX:
         return None
     path = Path(name).expanduser()
     if not path.is_file():

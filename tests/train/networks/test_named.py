@@ -63,7 +63,7 @@ def test_unknown_names_and_options_and_shapes_are_explained() -> None:
         network_for((64,), 10, "cnn")
     with pytest.raises(InputError, match="positive factor"):
         network_for((3, 32, 32), 10, "cnn", width=0)()
-    assert set(NETWORKS) == {"linear", "mlp", "cnn", "resnet9", "chars"}
+    assert set(NETWORKS) == {"linear", "mlp", "cnn", "resnet9", "chars", "lora"}
 
 
 def test_chars_never_look_ahead() -> None:
