@@ -15,6 +15,7 @@ from scool_ppl.reproduce.scales import (
     as_printed,
 )
 from scool_ppl.runs.store import Store
+from scool_ppl.workbench.settings import Settings
 
 __all__ = [
     "PAPER_CNN",
@@ -29,6 +30,7 @@ __all__ = [
     "Experiment",
     "Method",
     "Results",
+    "Settings",
     "Store",
     "as_printed",
     "at_scale",

@@ -62,12 +62,21 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
         "test": _both(fit.evaluation, fit.trained, em.clients),
         "validation": held_back,
         "graph": fit.history[-1]["graph"],
+        **_spent(fit.history[-1]),
         "history": _curves(fit.history),
         "graphs": _graphs(graphs, federation) if graphs else None,
         "seconds": total_seconds(fit.history),
         **_origin(cell, em),
         "versions": versions(),
     }
+
+
+def _spent(row: Row) -> Row:
+    """The epsilon of the private client who has revealed most; None where that has no bound, nothing of others."""
+    if "epsilon" not in row:
+        return {}
+    each = [*row["epsilon"].values()]
+    return {"epsilon": None if None in each else round(max(each), 4)}
 
 
 def _origin(cell: Cell, em: EM) -> Row:

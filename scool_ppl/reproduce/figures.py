@@ -16,6 +16,7 @@ from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.matrix import draw_weights, draw_weights_over_rounds
 from scool_ppl.plots.style import new_figure, style_of
 from scool_ppl.reproduce.experiment import Column, Method
+from scool_ppl.reproduce.measures import MEASURES
 from scool_ppl.reproduce.panels import draw_series, finished, panels, with_legend
 from scool_ppl.reproduce.results import Results
 
@@ -55,6 +56,26 @@ def against(results: Results, place: Callable[[Method], tuple[str, float]], xlab
         }
         draw_series(ax, series, xlabel=xlabel, ylabel=ylabel)
         ax.set_xticks(sorted({x for at in points.values() for x in at}))
+    return with_legend(figure)
+
+
+def over_columns(results: Results, measures: Sequence[str]) -> Figure:
+    """Measures over the columns in their order, as where these are more and more of something: a panel a measure, a line
+    a method, through the columns in which it was run.
+    """
+    experiment = results.experiment
+    figure, axes = panels([MEASURES[measure].title for measure in measures], (4.4, 3.6))
+    for ax, measure in zip(axes, measures, strict=True):
+        series = {}
+        for method in experiment.methods:
+            found = [(i, results.values(column, method, measure)) for i, column in enumerate(experiment.columns)]
+            known = [(i, [value * MEASURES[measure].scale for value in values]) for i, values in found if values]
+            if known:
+                places, by_column = zip(*known, strict=True)
+                series[method.label] = (places, list(zip(*by_column, strict=True)))
+        draw_series(ax, series, xlabel="", ylabel=MEASURES[measure].title)
+        labels = [column.label.replace(", ", ",\n") for column in experiment.columns]
+        ax.set_xticks(range(len(labels)), labels, rotation=40, ha="right", fontsize=7)
     return with_legend(figure)
 
 

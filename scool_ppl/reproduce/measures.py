@@ -38,6 +38,7 @@ MEASURES: dict[str, Measure] = {
     "auc": Measure("edges AUC", 1.0, 2),
     "ari": Measure("blocks ARI", 1.0, 2),
     "trust": Measure("weight of the hostile / of the honest", 1.0, 2),
+    "epsilon": Measure("epsilon", 1.0, 1),
     "received": Measure("MB received a round", 1e-6, 2),
     "seconds": Measure("seconds", 1.0, 0),
 }

@@ -11,11 +11,12 @@ from scool_ppl.reproduce.experiment import Column, Method, described
 from scool_ppl.reproduce.measures import MEASURES
 from scool_ppl.reproduce.results import Results
 from scool_ppl.runs.rows import number
+from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.tables import markdown_table
 
 DETAILS = (
     *("std", "worst10", "task", "gain", "below", "mixed", "trained"),
-    *("l1", "auc", "ari", "trust", "received", "seconds"),
+    *("l1", "auc", "ari", "trust", "epsilon", "received", "seconds"),
 )
 """What the second table shows."""
 
@@ -83,7 +84,17 @@ def training(column: Column) -> str:
         local = f"{epochs} (the first {own.warmup_epochs} epochs)"
     trained = f"{_OPTIMIZERS[own.optimizer]} at {own.rate:g}"
     network = own.network if own.width is None else f"{own.network} of width {own.width:g}"
-    return f"{own.rounds} rounds of {local}, network {network}, {trained}, batches of {own.batch_size}"
+    return f"{own.rounds} rounds of {local}, network {network}, {trained}, batches of {own.batch_size}{_private(own)}"
+
+
+def _private(own: Settings) -> str:
+    """How training and evidence are private, in words."""
+    if own.dp_noise is None:
+        return ""
+    evidence = "evidence as it is"
+    if own.dp_evidence_noise is not None:
+        evidence = f"noise {own.dp_evidence_noise:g} and clip {own.dp_evidence_clip:g} of losses"
+    return f", private with noise {own.dp_noise:g} and clip {own.dp_clip:g}, {evidence}, delta {own.dp_delta:g}"
 
 
 def main_table(results: Results) -> tuple[list[str], list[list[str]]]:
@@ -163,7 +174,10 @@ def choices(results: Results) -> str:
     for method in experiment.methods:
         if len(method.candidates) > 1:
             candidates = ", ".join(f"`{described(method.model, choice)}`" for choice in method.candidates)
-            chosen = [f"`{described(method.model, results.chosen(column, method))}`" for column in experiment.columns]
+            chosen = [
+                f"`{described(method.model, results.chosen(column, method))}`" if method.runs_in(column) else "-"
+                for column in experiment.columns
+            ]
             rows.append([method.label, candidates, *chosen])
     if not rows:
         return ""
@@ -178,7 +192,7 @@ def client_rows(results: Results) -> list[Row]:
     rows: list[Row] = []
     experiment = results.experiment
     for column in experiment.columns:
-        for method in experiment.methods:
+        for method in (method for method in experiment.methods if method.runs_in(column)):
             choice = described(method.model, results.chosen(column, method))
             about: Row = {"column": column.label, "method": method.label, "choice": choice}
             seeds, records = experiment.seeds_of(column, method), results.records(column, method)

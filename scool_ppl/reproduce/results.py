@@ -106,8 +106,9 @@ class Results:
             **record["graph"],
             "l1_first": (record.get("first_graph") or {}).get("l1"),
             "seconds": sum(record["seconds"].values()) if "seconds" in record else None,
+            "epsilon": record.get("epsilon"),
         }
-        if measure in ("l1", "auc", "ari", "l1_first", "seconds"):
+        if measure in ("l1", "auc", "ari", "l1_first", "seconds", "epsilon"):
             return told.get(measure)
         if measure == "received":
             return float(record["received"] if compact else record["history"]["received"][-1])
@@ -143,7 +144,8 @@ class Results:
         return [self.best(column, method)[1]] if self.experiment.compact else None
 
     def _against_local(self, column: Column, method: Method, measure: str) -> list[float] | None:
-        local = next((row for row in self.experiment.methods if row.model == "local"), None)
+        rows = (row for row in self.experiment.methods if row.model == "local" and row.runs_in(column))
+        local = next(rows, None)
         if local is None:
             return None
         pairs = zip(self.by_client(column, method), self.by_client(column, local), strict=True)

@@ -77,11 +77,15 @@ def network_scientist(folder: Path) -> None:
 
 
 def privacy(folder: Path) -> None:
-    """Every client's epsilon is told, in every round more of it."""
-    rows = [json.loads(line) for line in (folder / "runs/private/history.jsonl").read_text().splitlines()]
-    spent = [row["epsilon"] for row in rows]
-    assert all(0 < before[name] < after[name] for before, after in pairwise(spent) for name in after)
-    assert {row["client"]: float(row["epsilon"]) for row in table(folder / "runs/private/clients.csv")} == spent[-1]
+    """Every client's epsilon is told, in every round more of it; evidence costs, too."""
+    last = {}
+    for run in ("private", "noised"):
+        rows = [json.loads(line) for line in (folder / f"runs/{run}/history.jsonl").read_text().splitlines()]
+        spent = [row["epsilon"] for row in rows]
+        assert all(0 < before[name] < after[name] for before, after in pairwise(spent) for name in after)
+        assert {row["client"]: float(row["epsilon"]) for row in table(folder / f"runs/{run}/clients.csv")} == spent[-1]
+        last[run] = spent[-1]
+    assert all(last["noised"][name] > epsilon for name, epsilon in last["private"].items())
 
 
 def torchrun(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import replace
 
 import pytest
 import torch
@@ -83,3 +84,15 @@ def test_predictions_are_those_of_every_clients_test_rows():
     assert [value for row in kept["train_targets"][1] for value in (row if isinstance(row, list) else [row])] == (
         pytest.approx(expected, abs=1e-4)
     )
+
+
+def test_a_cell_of_private_clients_keeps_what_they_have_spent():
+    pytest.importorskip("opacus", reason="opacus is not installed")
+    settings = replace(COLUMN.settings, dp_noise=1.0, dp_clip=1.0, dp_evidence_noise=4.0, dp_evidence_clip=3.0)
+    spent = {
+        model: run_cell(tiny().cell(COLUMN._replace(settings=settings), Method(model, model), {}, 0))["epsilon"]
+        for model in ("fedavg", "scool_sbm")
+    }
+    assert 0 < spent["fedavg"] < spent["scool_sbm"], "evidence costs"
+    unbounded = COLUMN._replace(settings=replace(settings, dp_noise=0.0))
+    assert run_cell(tiny().cell(unbounded, Method("FedAvg", "fedavg"), {}, 0))["epsilon"] is None

@@ -10,7 +10,7 @@ from scool_ppl.errors import RunError
 from scool_ppl.reproduce import figures
 from scool_ppl.reproduce.experiment import Method
 from scool_ppl.runs.store import Store
-from tests.helpers.experiments import LOCAL, filled, record, tiny
+from tests.helpers.experiments import COLUMN, LOCAL, filled, record, tiny
 
 OURS = Method("Ours, 5 %", "ring")
 WEIGHTS = {
@@ -52,6 +52,23 @@ def test_a_curve_is_the_mean_of_the_histories_and_methods_without_one_are_left_o
     assert ax.lines[0].get_xdata().tolist() == [1, 2]
     assert ax.lines[0].get_ydata() == pytest.approx([0.3, 0.6])
     assert (ax.get_title(), ax.get_ylabel()) == ("tiny", "distance")
+
+
+def test_measures_over_columns_are_lines_through_the_columns_of_a_method(tmp_path):
+    columns = tuple(COLUMN._replace(label=label) for label in ("none", "some", "much, more"))
+    methods = (Method("Ours", "ring"), LOCAL._replace(only=("none",)))
+    numbers = ((0.9, 0.95), (0.5, None), (0.7, 0.8), (0.4, 0.6))
+    cells = [record((value,), (value,), graph={"auc": auc, "l1": None, "ari": None}) for value, auc in numbers]
+    results = made(tmp_path, *cells, columns=columns, methods=methods, seeds=(0,))
+    accuracy, edges = figures.over_columns(results, ("accuracy", "auc")).axes
+    ours, local = accuracy.lines
+    assert ours.get_xdata().tolist() == [0, 1, 2]
+    assert ours.get_ydata() == pytest.approx([90.0, 70.0, 40.0])
+    assert (local.get_xdata().tolist(), local.get_ydata()) == ([0], pytest.approx([50.0]))
+    (line,) = edges.lines
+    assert line.get_ydata() == pytest.approx([0.95, 0.8, 0.6])
+    assert [text.get_text() for text in edges.get_xticklabels()] == ["none", "some", "much,\nmore"]
+    assert edges.get_title() == "edges AUC"
 
 
 def test_methods_of_one_series_are_points_of_one_line_in_percent(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,37 @@ def test_the_chosen_candidate_is_named_with_those_it_was_chosen_from(finished):
 
 def test_training_is_said_in_words():
     assert training(COLUMN) == ("2 rounds of 1 epoch (the first 3 epochs), network auto, SGD at 0.1, batches of 10")
+    private = replace(COLUMN.settings, dp_noise=0.0, dp_clip=0.5, dp_delta=1e-3)
+    words = "private with noise 0 and clip 0.5, evidence as it is, delta 0.001"
+    assert training(COLUMN._replace(settings=private)).endswith(f", {words}")
+    noised = replace(private, dp_evidence_noise=0.0, dp_evidence_clip=3.0)
+    assert "noise 0 and clip 3 of losses" in training(COLUMN._replace(settings=noised))
+
+
+def test_a_method_that_is_not_run_in_a_column_has_no_numbers_there(tmp_path):
+    """Nor a choice, nor a gain over it where it is training alone."""
+    other = COLUMN._replace(label="other")
+    local = Method("Local", "local", ({}, {"--learning-rate": 0.5}), only=("tiny",))
+    sbm = Method("SBM", "scool_sbm", ({}, {"n_eff": 2.0}))
+    experiment = tiny(columns=(COLUMN, other), methods=(local, sbm), seeds=(0,))
+    store = Store(tmp_path / "s.json")
+    for cell in [*experiment.tuning(), *experiment.cells(lambda _, method: method.candidates[0])]:
+        store.put(cell, record((0.5,), (0.5,), **EXTRAS))
+    results = Results(experiment, store)
+    found = document(results)
+    assert "| Local | 50.0 | - |" in found
+    assert "| SBM | 50.0 | 50.0 |" in found
+    assert "`local`, `local --learning-rate 0.5` | `local` | - |" in found
+    assert {(row["column"], row["method"]) for row in client_rows(results)} == {
+        *(("tiny", "Local"), ("tiny", "SBM"), ("other", "SBM"))
+    }
+
+
+def test_what_private_clients_have_spent_is_in_the_details(tmp_path):
+    experiment = tiny(methods=(LOCAL,), seeds=(0, 1), measures=("accuracy", "epsilon"))
+    cells = [record((0.5,), (0.5,), **EXTRAS, epsilon=spent) for spent in (2.0, 3.0)]
+    results = filled(Store(tmp_path / "s.json"), experiment, *cells)
+    assert "| Local | 50.0 ± 0.0 | 2.5 ± 0.7 |" in document(results)
 
 
 @pytest.mark.parametrize("text", ["", "<!-- a -->", "<!-- end a --><!-- a -->", "<!-- a --><!-- a --><!-- end a -->"])
