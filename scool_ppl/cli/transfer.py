@@ -20,7 +20,7 @@ from scool_ppl.zoo.load import parse_hyperparameters
 def transfer(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of the run that has learned")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="hyperparameters that are others here")
+        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="hyperparameters that are others here")
     ] = None,
     *,
     federation: Annotated[str, typer.Option("--federation", help="the other clients, see `scool federations`")],
