@@ -1,14 +1,13 @@
 """CoBo, Table 2: cross-silo clients with permuted labels, cross-device clients with disjoint classes.
 
 Not as in the paper at scale `paper`: the graph moves once in 400 or 200 steps, not at every step for some pairs; cross-silo
-clients have an eighth of the images each, in the paper half of them, the same in every group; IFCA and FC are left out.
+clients have an eighth of the images each, in the paper half of them, the same in every group; IFCA is left out.
 """
 
 from dataclasses import replace
 
 from scool_ppl.reproduce import (
     PAPER_RESNET,
-    SMALL_CNN,
     SMALL_MLP,
     SMOKE,
     Column,
@@ -24,7 +23,8 @@ METHODS = (
     Method("FedAvg", "fedavg", RATES, deployed="mixed"),
     Method("Fine-tuning FedAvg", "fedavg", RATES, deployed="trained"),
     Method("Ditto", "ditto", ({"strength": 1.0}, {"strength": 0.1}, {"strength": 0.01})),
-    Method("CoBo", "cobo", ({}, {"rho": 0.1}, {"gamma": 0.1})),
+    Method("FC", "fc", ({}, {"share": 0.4}, {"steps": 30})),
+    Method("CoBo", "cobo", ({}, {"rho": 0.02}, {"gamma": 0.1})),
     Method("SCooL-SBM", "scool_sbm", ({}, {"n_eff": 2.0}, {"reference": "marginal"})),
     Method("Oracle", "oracle", RATES),
 )
@@ -34,21 +34,23 @@ PAPER = {
         "18.8 ± 0.1",
         "70.2 ± 0.2",
         "73.5 ± 0.3",
+        "55.1 ± 0.4",
         "74.6 ± 0.2",
         None,
         "75.4 ± 0.2",
     ),
-    "cross-silo, clients improved, %": (None, "0", "0", "100", "100", None, "100"),
+    "cross-silo, clients improved, %": (None, "0", "0", "100", "0", "100", None, "100"),
     "cross-device, accuracy, %": (
         "54.9 ± 0.1",
         "53.9 ± 0.1",
         "58.9 ± 0.1",
         "70.3 ± 0.1",
+        None,
         "79.6 ± 0.4",
         None,
         "83.6 ± 0.3",
     ),
-    "cross-device, clients improved, %": (None, "29", "94", "100", "100", None, "100"),
+    "cross-device, clients improved, %": (None, "29", "94", "100", None, "100", None, "100"),
 }
 """By row; that fine-tuning improves no cross-silo client is what our copy of the paper prints, against its own accuracy."""
 PRINTED = {"Ditto": {"strength": 1.0, "--learning-rate": 0.1}}
@@ -59,7 +61,7 @@ def experiment(scale: str) -> Experiment:
         scale,
         smoke=(("digits", "clients=8,groups=4,train=40", SMOKE), ("digits", "clients=10,groups=3,train=30", SMOKE)),
         small=(
-            ("cifar10", "clients=8,groups=4,train=200,test=1000", SMALL_CNN),
+            ("mnist", "clients=8,groups=4,train=50,test=1000", SMALL_MLP),
             ("mnist", "clients=20,groups=5,train=50,test=1000", SMALL_MLP),
         ),
         paper=(

@@ -31,14 +31,18 @@ def experiment(scale: str) -> Experiment:
         small=("cifar10", "train=100,test=1000", SMALL_CNN),
         paper=("cifar10", "train=none", replace(PAPER_CNN, rounds=20, weight_decay=1e-4, learning_rate=0.1)),
     )
-    labels = [f"{number} distributions" for number in NUMBERS]
+    numbers = at_scale(scale, smoke=NUMBERS, small=(2, 4, 10), paper=NUMBERS)
+    labels = {number: f"{number} distributions" for number in numbers}
     return Experiment(
         title="FedFomo, Table 2: accuracy over latent distributions",
         columns=tuple(
             Column(label, f"latent:{dataset}:clients=15,groups={number},{size}", settings)
-            for label, number in zip(labels, NUMBERS, strict=True)
+            for number, label in labels.items()
         ),
         methods=METHODS,
         seeds=at_scale(scale, smoke=(0,), small=(0, 1, 2), paper=(0, 1, 2)),
-        paper={label: dict(zip(labels, texts, strict=True)) for label, texts in PAPER.items()},
+        paper={
+            row: {labels[number]: text for number, text in zip(NUMBERS, texts, strict=True) if number in labels}
+            for row, texts in PAPER.items()
+        },
     )

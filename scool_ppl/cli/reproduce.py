@@ -27,7 +27,9 @@ def reproduce(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="an experiment or a .py file; none: list them")
     ] = None,
-    scale: Annotated[str, typer.Option(help=f"{', '.join(SCALES)}: seconds, minutes, or a GPU's hours")] = "smoke",
+    scale: Annotated[
+        str, typer.Option(help=f"{', '.join(SCALES)}: seconds, minutes, hours, or a GPU's hours")
+    ] = "smoke",
     out: Annotated[Path, typer.Option(help="folder of the result store, tables and figures")] = Path("runs/reproduce"),
     document: Annotated[
         Path | None, typer.Option(help="a Markdown file whose section of this experiment is renewed")

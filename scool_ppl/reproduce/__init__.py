@@ -6,6 +6,7 @@ from scool_ppl.reproduce.experiment import SCALES, Cell, Column, Experiment, Met
 from scool_ppl.reproduce.grid import reproduce
 from scool_ppl.reproduce.results import Results
 from scool_ppl.reproduce.scales import (
+    MEDIUM_CNN,
     PAPER_CNN,
     PAPER_FEDERICO,
     PAPER_RESNET,
@@ -18,6 +19,7 @@ from scool_ppl.runs.store import Store
 from scool_ppl.workbench.settings import Settings
 
 __all__ = [
+    "MEDIUM_CNN",
     "PAPER_CNN",
     "PAPER_FEDERICO",
     "PAPER_RESNET",

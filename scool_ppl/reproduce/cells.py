@@ -34,8 +34,8 @@ _COPIED = ("_models", "_experiments")
 def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", download: bool = False) -> Row:
     """Fit the cell's model, on one thread so that the numbers do not depend on how many cells run at once.
 
-    test, validation: the networks after mixing ("mixed") and before it ("trained") by client; validation is None
-    where the federation has none.
+    test, validation: the networks after mixing ("mixed") and before it ("trained") by client, and of a portfolio what it
+    deploys ("deployed"); validation is None where the federation has none.
     """
     with threads(1):
         federation = _federation(cell.column.federation, cell.seed, data_root, download)
@@ -51,16 +51,20 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
                 graphs[state.round] = em.graph(state)
 
         fit = em.fit(cell.settings.rounds, progress=False, callbacks=[keep])
-        held_back = None
+        tested, held_back = {"mixed": fit.evaluation, "trained": fit.trained}, None
         if all(len(rows) for rows in federation.validation):
             after = em.clients.evaluate(last[0].trained, "validation")
-            held_back = _both(em.evaluate(fit.state, "validation"), after, em.clients)
+            held_back = {"mixed": em.evaluate(fit.state, "validation"), "trained": after}
+        if fit.deployment.chosen:
+            tested["deployed"] = fit.deployed
+            if held_back is not None:
+                held_back["deployed"] = fit.deployment.evaluate(em.clients, "validation")
         kept = {"predictions": _predictions(em, fit.state)} if cell.predictions else {}
     return {
         **kept,
         **trust(fit.graph, em.clients),
-        "test": _both(fit.evaluation, fit.trained, em.clients),
-        "validation": held_back,
+        "test": _by_client(tested, em.clients),
+        "validation": None if held_back is None else _by_client(held_back, em.clients),
         "graph": fit.history[-1]["graph"],
         **_spent(fit.history[-1]),
         "history": _curves(fit.history),
@@ -128,15 +132,15 @@ def _predictions(em: EM, state: EMState) -> Row:
     }
 
 
-def _both(mixed: Evaluation, trained: Evaluation, clients: AnyClients) -> Row:
-    """Numbers by client before and after mixing; of honest clients only, where some are hostile."""
+def _by_client(evaluations: Mapping[str, Evaluation], clients: AnyClients) -> Row:
+    """Numbers by client of several networks; of honest clients only, where some are hostile."""
     hostile = ~clients.honest if isinstance(clients, HostileClients) else torch.zeros(clients.num_clients).bool()
     return {
         when: {
             name: _rounded(values.masked_fill(hostile, torch.nan), 4)
             for name, values in zip(("accuracy", "task_accuracy", "loss"), evaluation, strict=True)
         }
-        for when, evaluation in {"mixed": mixed, "trained": trained}.items()
+        for when, evaluation in evaluations.items()
     }
 
 

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from scool_ppl.reproduce.results import Results
 
 
-Deployed = Literal["chosen", "mixed", "trained", "local", "stack", "single", "unseen as likely"]
-BY_CLIENT = ("chosen", "mixed", "trained")
+Deployed = Literal["chosen", "mixed", "trained", "deployed", "local", "stack", "single", "unseen as likely"]
+BY_CLIENT = ("chosen", "mixed", "trained", "deployed")
 """What cells that are not compact keep, by client."""
 Accuracy = Literal["accuracy", "task_accuracy"]
-SCALES = ("smoke", "small", "paper")
+SCALES = ("smoke", "small", "medium", "paper")
+"""From seconds to days; `medium` is of those experiments that give values for it."""
 
 
 class Method(NamedTuple):
@@ -33,7 +34,8 @@ class Method(NamedTuple):
     candidates: hyperparameters by name, or settings of the training as on the command line ("--learning-rate"). With
     more than one, that of the best validation accuracy under the experiment's tuning seed is used.
     deployed: the networks after mixing ("mixed"), after local training ("trained"), or for each client whichever of
-    the two has the lower loss on its own validation images ("chosen"). Compact cells of a portfolio know "local", "stack",
+    the two has the lower loss on its own validation images ("chosen"); "deployed": what a portfolio makes of its
+    candidates by its own rule. Compact cells of a portfolio know "local", "stack",
     "single", "unseen as likely" and "without TRACK", see `compact.deployments`; the candidate {"--deploy": "stack"} makes a
     portfolio of any model and local-only training. only: the columns in which it is run, all by default; seeds: only the
     first so many of the experiment's.
@@ -193,7 +195,7 @@ class Experiment:
                     f"'{method.label}' in experiment '{self.title}' deploys '{method.deployed}', which only compact cells "
                     f"keep; expected one of {', '.join(BY_CLIENT)}, or compact=True"
                 )
-            if self.compact and (method.deployed == "chosen" or len(method.candidates) > 1):
+            if self.compact and (method.deployed in ("chosen", "deployed") or len(method.candidates) > 1):
                 raise InputError(
                     f"'{method.label}' in experiment '{self.title}' chooses by validation data, which compact cells do not "
                     "keep; expected one candidate, and deployed to be mixed, trained, stack or single"

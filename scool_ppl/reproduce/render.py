@@ -26,6 +26,7 @@ _DEPLOYED = {
     "on its own validation images",
     "mixed": "the networks after mixing",
     "trained": "the networks after local training",
+    "deployed": "each client's candidates, combined by the portfolio's own rule",
     "stack": "each client's candidates, local-only training among them, combined by stacking on its validation images",
     "single": "one of each client's candidates, local-only training unless a paired test on validation images finds better",
     "local": "networks that were trained alone",

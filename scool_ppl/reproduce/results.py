@@ -157,6 +157,10 @@ class Results:
 
     def _deployed(self, method: Method, record: Row, split: str, name: str) -> Tensor:
         """(K,) of a split for the networks that count."""
+        if method.deployed == "deployed":
+            if method.deployed not in record[split]:
+                raise RunError(f"'{method.label}' deploys one network of each client, expected a portfolio; use chosen")
+            return _tensor(record[split][method.deployed][name])
         mixed, trained = (_tensor(record[split][when][name]) for when in ("mixed", "trained"))
         if method.deployed == "mixed" or (method.deployed == "chosen" and record["validation"] is None):
             return mixed

@@ -19,7 +19,7 @@ from scool_ppl.train.privacy.promise import Privacy
 pytestmark = pytest.mark.filterwarnings("ignore:training is private")
 pytest.importorskip("opacus", reason="opacus is not installed")
 
-WHOLE = load_federation("permuted:digits:clients=5,groups=2,train=40,test=20,ragged=0.5", seed=3)
+WHOLE = load_federation("permuted:digits:clients=5,groups=2,train=40,test=20,ragged=0.5,order=listed", seed=3)
 FEDERATION, NEWCOMER = WHOLE.select(range(4)), WHOLE.select([4])
 BOTH = Privacy(1.0, 1.0, 1e-3, evidence_noise=4.0, evidence_clip=4.0)
 TRAINING = Privacy(1.0, 1.0, 1e-3)
