@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scool_ppl import load_federation
+from scool_ppl import EM, load_federation
 from scool_ppl.base.files import file_sha256
-from scool_ppl.errors import InputError
+from scool_ppl.errors import InputError, RunError
 from scool_ppl.reproduce import reproduce
 from scool_ppl.reproduce.cells import run_cell
 from scool_ppl.reproduce.experiment import Method
@@ -96,3 +96,23 @@ def test_a_cell_of_private_clients_keeps_what_they_have_spent():
     assert 0 < spent["fedavg"] < spent["scool_sbm"], "evidence costs"
     unbounded = COLUMN._replace(settings=replace(settings, dp_noise=0.0))
     assert run_cell(tiny().cell(unbounded, Method("FedAvg", "fedavg"), {}, 0))["epsilon"] is None
+
+
+def test_what_a_portfolio_deploys_is_what_its_fit_says(tmp_path):
+    hedge = Method("Hedge", "hedge", deployed="deployed")
+    results = reproduce(tiny(methods=(hedge,), seeds=(0,)), Store(tmp_path / "s.json"), progress=False)
+    federation = load_federation(COLUMN.federation, seed=0)
+    settings = replace(COLUMN.settings, seed=0)
+    em = EM(settings.model("hedge", federation), settings.clients(federation), settings.schedule, seed=0)
+    fit = em.fit(settings.rounds, progress=False)
+    (found,) = results.by_client(COLUMN, hedge)
+    torch.testing.assert_close(found, fit.deployed.score.double(), rtol=0, atol=1e-4)
+    (record,) = results.records(COLUMN, hedge)
+    held_back = fit.deployment.evaluate(em.clients, "validation").score
+    assert record["validation"]["deployed"]["accuracy"] == pytest.approx(held_back.tolist(), abs=1e-4)
+    assert results.values(COLUMN, hedge, "accuracy") == [pytest.approx(float(fit.deployed.score.mean()), abs=1e-4)]
+
+
+def test_who_has_one_network_deploys_no_portfolio(finished):
+    with pytest.raises(RunError, match=r"'Local' deploys one network of each client.*use chosen"):
+        finished.by_client(COLUMN, LOCAL._replace(deployed="deployed"))
