@@ -40,7 +40,7 @@ class PullToGlobal(Mixing):
 
 
 def build(num_clients: int, strength: float = 1.0, samples: torch.Tensor | None = None) -> CooperationModel:
-    """`strength`: of the pull, lambda of the paper. `samples`: training images of each client (K,), supplied by the
+    """`strength`: of the pull, lambda of the paper (printed). `samples`: training images of each client (K,), from the
     federation.
     """
     count = torch.ones(num_clients) if samples is None else samples.double()

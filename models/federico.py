@@ -27,8 +27,8 @@ def build(
     epsilon: float = 0.3,
 ) -> CooperationModel:
     """`n_eff`: as many images' worth of loss count (the paper: all of a client). `learn`: Pi instead of a uniform prior.
-    `average`: beta, the share of the new loss in the average over rounds, none for no average. `count`: M, the others
-    that a client looks at in a round. `epsilon`: probability of looking at a random one instead of the best so far.
+    `average`: beta, the share of the new loss in the average over rounds, none for no average (printed). `count`: M,
+    how many others a client looks at in a round (printed). `epsilon`: chance of a random one (printed).
     """
     return CooperationModel(
         prior=ModelMixture(num_clients, learn=learn),

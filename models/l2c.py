@@ -48,8 +48,8 @@ def build(
     after: int = 10,
     clip: float | None = None,
 ) -> CooperationModel:
-    """`learning_rate`, `decay`, `steps`: rate, weight decay and steps of Adam on alpha. `keep`: peers kept after `after`
-    rounds, all if none (the paper: a tenth). `after`: rounds before peers are dropped. `clip` as in scool_sbm."""
+    """`learning_rate`, `decay`: rate and weight decay of Adam on alpha (printed). `steps`: of Adam a round. `keep`: peers
+    kept after `after` rounds, all if none (paper: a tenth). `after`: before peers are dropped. `clip` as in scool_sbm."""
     adam = partial(torch.optim.Adam, lr=learning_rate)
     return CooperationModel(
         prior=FreeRows(num_clients, decay),

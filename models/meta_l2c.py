@@ -35,9 +35,9 @@ def build(
     frozen: bool = False,
     clip: float | None = None,
 ) -> CooperationModel:
-    """`learning_rate`, `decay`, `steps`: rate, weight decay and steps of Adam on the encoder. `scale`: multiplies the
-    updates before they are encoded. `encoder`: file of a trained one, a new one if none. `frozen`: use it as it is.
-    `keep`: peers kept after `after` rounds, all if none (the paper: a tenth). `clip` as in scool_sbm, `after` as in l2c.
+    """`learning_rate`, `decay`: rate and weight decay of Adam on the encoder (printed). `steps`: of Adam a round. `scale`:
+    multiplies the updates before they are encoded. `encoder`: file of a trained one, a new one if none. `frozen`: use it as
+    it is. `keep`: peers kept after `after` rounds, all if none (paper: a tenth). `clip` as in scool_sbm, `after` as in l2c.
     """
     prior = Attention(num_clients, scale=scale, soft=True, includes_self=True)
     if encoder is not None:

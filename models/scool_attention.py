@@ -38,7 +38,7 @@ def build(
     clip: float | None = None,
 ) -> CooperationModel:
     """`scale`: multiplies the updates before they are encoded. `learning_rate`, `decay`: rate and weight decay of Adam
-    on the encoder. The others as in scool_sbm.
+    on the encoder (printed). The others as in scool_sbm.
     """
     return CooperationModel(
         prior=Attention(num_clients, scale=scale),

@@ -60,3 +60,20 @@ def test_a_file_that_cannot_be_built_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def build(num_clients):\n    return 1 / 0\n")
     with pytest.raises(InputError, match="ZeroDivisionError"):
         explain(tmp_path / "mine.py")
+
+
+PRINTED = {
+    "ditto": {"strength": 1.0},
+    "fedfomo": {"count": 5, "epsilon": 0.3, "decay": 0.05},
+    "federico": {"average": 0.6, "count": 3, "epsilon": 0.3},
+    "l2c": {"learning_rate": 0.1, "decay": 0.01},
+    "meta_l2c": {"learning_rate": 0.1, "decay": 0.01},
+    "scool_attention": {"learning_rate": 0.1, "decay": 0.01},
+}
+"""What the papers print: Ditto, FedFomo (appendix), FedeRiCo 5.1, L2C 5.1, SCooL (appendix)."""
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_defaults_that_are_called_printed_are_the_papers(model: str) -> None:
+    printed = [name for name, meaning in meanings(model).items() if "(printed)" in meaning]
+    assert {name: hyperparameters(model)[name].default for name in printed} == PRINTED.get(model, {})
