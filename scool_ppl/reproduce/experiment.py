@@ -67,11 +67,11 @@ class Column(NamedTuple):
     seeds: int | None = None
 
 
-LATE = (
-    *("deploy", "optimizer", "class_weights", "precision"),
-    *("dp_noise", "dp_clip", "dp_delta", "dp_evidence_noise", "dp_evidence_clip"),
+ALWAYS = (
+    *("rounds", "local_epochs", "warmup_epochs", "local_steps", "learning_rate", "momentum", "weight_decay"),
+    *("batch_size", "network", "width", "executor", "e_step", "seed"),
 )
-"""Settings of which older cells say nothing."""
+"""Settings that every request names; the others where they are not as usual, so that new ones leave older cells valid."""
 
 
 class Cell(NamedTuple):
@@ -109,9 +109,9 @@ class Cell(NamedTuple):
     def request(self) -> Row:
         """What is compared with a stored cell before that is used again."""
         settings = _asked(self.settings)
-        for late in LATE:
-            if settings[late] == getattr(Settings, late):
-                del settings[late]
+        for name in settings.keys() - set(ALWAYS):
+            if settings[name] == getattr(Settings, name):
+                del settings[name]
         if self.compact:
             usual = {name: value for name, value in _asked(Settings()).items() if name in settings}
             settings = {name: value for name, value in settings.items() if value != usual[name]}
