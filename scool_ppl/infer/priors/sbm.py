@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
@@ -11,9 +10,9 @@ from torch import Tensor
 
 from scool_ppl.base.arguments import positive, whole
 from scool_ppl.errors import InputError
-from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.distributions import BlockBernoulli, OneHot
 from scool_ppl.infer.priors.base import GraphPrior
+from scool_ppl.infer.priors.spectral import count_communities, soft, sparse_communities, spectral_memberships
 from scool_ppl.look.evidence import Evidence
 
 
@@ -95,65 +94,3 @@ class SBM(GraphPrior):
         affinity = (affinity + affinity.T) / 2 + 1e-3  # connected, as the Laplacian needs
         counts = sorted({count_communities(affinity, most), most})
         return [{"z": spectral_memberships(affinity, count, self.num_blocks, generator)} for count in counts]
-
-
-def spectral_memberships(
-    affinity: Tensor, clusters: int, num_blocks: int, generator: torch.Generator, sure: float = 0.9
-) -> Tensor:
-    """Soft memberships (K, G) from spectral clustering of a symmetric affinity (K, K), `sure` on the cluster found."""
-    from sklearn.cluster import SpectralClustering  # a second to import
-
-    labels = torch.arange(len(affinity)) % clusters
-    if 1 < clusters < len(affinity):
-        seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
-        clustering = SpectralClustering(clusters, affinity="precomputed", random_state=seed)
-        labels = torch.as_tensor(clustering.fit_predict(affinity.double().numpy())).long()
-    return soft(labels, num_blocks, sure).to(affinity.dtype)
-
-
-def soft(labels: Tensor, num_blocks: int, sure: float = 0.9) -> Tensor:
-    """Memberships (K, G), `sure` on the label and the rest on all blocks alike."""
-    return sure * torch.nn.functional.one_hot(labels, num_blocks).double() + (1 - sure) / num_blocks
-
-
-def sparse_communities(peers: Peers, affinity: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """Spectral clustering of a table (K, M) of affinities without a matrix of all pairs: at most `most` communities.
-
-    As many as eigenvalues of D^-1/2 A D^-1/2 stand out of noise, A symmetric: of a random graph with mean degree d those
-    but the first are about 2 / sqrt(d) at most. k-means of the rows of D^-1/2 U.
-    """
-    from scipy.sparse import coo_array, diags_array
-    from scipy.sparse.linalg import ArpackError, eigsh
-    from sklearn.cluster import KMeans
-
-    rows, columns, senders = peers.pairs()
-    # A little for every pair, as the Laplacian needs: evidence may say of all that they do not cooperate.
-    values = (affinity[rows, columns].double().nan_to_num(0) + 1e-9).numpy()
-    count = peers.num_clients
-    nobody = torch.zeros(count, dtype=torch.long)
-    if len(values) == 0:
-        return nobody
-    one_way = coo_array((values, (rows.numpy(), senders.numpy())), shape=(count, count)).tocsr()
-    both = (one_way + one_way.T) / 2
-    scale = diags_array(1 / np.sqrt(both.sum(axis=1) + 1e-3))
-    try:
-        spectrum, vectors = eigsh(scale @ both @ scale, k=min(most, count - 1), which="LA", v0=np.ones(count))
-    except ArpackError:  # nothing stands out
-        return nobody
-    degree = float((both > 0).sum()) / count
-    communities = int((spectrum > 2.4 / degree**0.5).sum())
-    seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
-    if communities < 2:
-        return nobody
-    points = scale @ vectors[:, -communities:]
-    return torch.as_tensor(KMeans(communities, n_init=10, random_state=seed).fit_predict(points)).long()
-
-
-def count_communities(affinity: Tensor, most: int) -> int:
-    """One more than the eigenvalues of the modularity matrix A - d d' / sum(d) that stand out of noise, at most `most`.
-
-    Communities push eigenvalues up, noise spreads them evenly about zero: the lowest tells how far noise alone reaches.
-    """
-    degree = affinity.sum(1)
-    spectrum = torch.linalg.eigvalsh(affinity - degree[:, None] * degree / degree.sum())
-    return min(most, 1 + int((spectrum > -1.2 * spectrum[0]).sum()))

@@ -19,7 +19,7 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.infer.moments import log_joint
 from scool_ppl.infer.priors.base import Joint
-from scool_ppl.infer.priors.sbm import SBM, count_communities, sparse_communities, spectral_memberships
+from scool_ppl.infer.priors.sbm import SBM
 from scool_ppl.look.evidence import Evidence
 from tests.helpers.evidence import evidence_of, planted, random_log_lik
 from tests.helpers.priors import (
@@ -149,18 +149,6 @@ def test_temper_divides_the_priors_say_on_every_edge() -> None:
     assert scores[1][2] == pytest.approx(scores[0][2] / 4)
 
 
-def test_communities_are_counted_and_found_in_an_affinity() -> None:
-    group = torch.arange(24) % 4
-    random = torch.rand(24, 24, generator=rng(), dtype=torch.float64)
-    affinity = torch.where(group[:, None] == group, 0.8, 0.1).double() + 0.1 * (random + random.T)
-    assert count_communities(affinity, 8) == 4
-    assert count_communities(affinity, 3) == 3
-    memberships = spectral_memberships(affinity, 4, 8, rng())
-    close(memberships.sum(1), torch.ones(24))
-    close(memberships.max(1).values, torch.full((24,), 0.9 + 0.1 / 8, dtype=torch.float64))
-    assert adjusted_rand_score(group, memberships.argmax(1)) == 1
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -176,23 +164,6 @@ def test_settings_out_of_range_are_refused(options: dict[str, float], words: str
         SBM(4, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("groups", "most"), [(4, 8), (3, 3), (1, 8)])
-def test_communities_of_a_table_are_found_without_a_matrix(groups: int, most: int) -> None:
-    """600 clients, 12 candidates each, 8 of the own group and 4 of anybody, weights that overlap."""
-    size, random = 600, rng(groups)
-    group = torch.arange(size) % groups
-    alike = torch.stack([(torch.randperm(size // groups, generator=random)[:8] * groups + g) for g in group.tolist()])
-    senders = torch.cat([alike, torch.randint(size, (size, 4), generator=random)], 1)
-    peers = Peers(senders != torch.arange(size)[:, None], senders)
-    together = group[:, None] == group[senders]
-    affinity = 0.3 * together + 0.6 * torch.rand(senders.shape, generator=random, dtype=torch.float64)
-    found = sparse_communities(peers, affinity, most, rng())
-    assert adjusted_rand_score(group.numpy(), found.numpy()) == 1
-    assert int(found.max()) + 1 == groups
-    again = sparse_communities(peers, affinity, most, rng())
-    assert torch.equal(found, again)
-
-
 def test_a_narrow_table_starts_from_its_communities(monkeypatch: pytest.MonkeyPatch) -> None:
     size = 40
     group, senders = (
@@ -206,13 +177,3 @@ def test_a_narrow_table_starts_from_its_communities(monkeypatch: pytest.MonkeyPa
     assert start["z"].shape == (size, 5)
     close(start["z"].sum(1), torch.ones(size).double(), 1e-12)
     assert adjusted_rand_score(group.numpy(), start["z"].argmax(1).numpy()) == 1
-
-
-@pytest.mark.parametrize("affinity", [0.0, float("nan"), 1e-300])
-def test_a_table_that_says_nothing_is_one_community(affinity: float) -> None:
-    senders = torch.stack([torch.randperm(50, generator=rng(i))[:6] for i in range(50)])
-    peers = Peers(senders != torch.arange(50)[:, None], senders)
-    table = torch.full(senders.shape, affinity).double()
-    for most in (3, 50):
-        assert not bool(sparse_communities(peers, table, most, rng()).any())
-    assert not bool(sparse_communities(peers._replace(mask=torch.zeros_like(peers.mask)), table, 3, rng()).any())
