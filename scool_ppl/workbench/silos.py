@@ -144,7 +144,7 @@ def drive(connect: Connect, config: Config) -> Result:
 
 def deliver(clients: RemoteClients, fit: Fit) -> dict[str, str]:
     """Each client gets what it deploys and its row of the graph, to keep; who did not get them, and why."""
-    wire, graph = Predicting(fit.deployment.ensemble), fit.graph
+    wire, graph = Predicting(fit.deployment.ensemble, clients.parts), fit.graph
     columns, shown = graph.peers.columns().expand_as(graph.weights), graph.peers.mask & (graph.weights > 0)
 
     def build(i: int) -> Job:

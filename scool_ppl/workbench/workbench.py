@@ -105,15 +105,19 @@ class Workbench:
         """A model on these clients, ready to be fitted: it has been rehearsed. `learned`: what its prior begins with."""
 
         def first(count: int) -> EM:
-            some = self.federation.select(range(count))
+            some = self.data.select(range(count))
             return self._em(some, self.settings.clients(some), model, choices)
 
         em = self._em(self.federation, self.clients, model, choices)
-        rehearse(em, first)
+        rehearse(em, first if isinstance(self.federation, Federation) else None)
         return em if learned is None else learned.begun(em, lambda: first(self.federation.num_clients - 1))
 
     def _em(
-        self, federation: Federation, clients: Clients | RemoteClients, model: str | os.PathLike[str], choices: Row
+        self,
+        federation: Federation | Roster,
+        clients: Clients | RemoteClients,
+        model: str | os.PathLike[str],
+        choices: Row,
     ) -> EM:
         built = self.settings.model(model, federation, **choices)
         return EM(built, clients, self.settings.schedule, seed=self.settings.seed)

@@ -114,7 +114,10 @@ def test_the_stories_are_there() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in sorted(set(STORIES) - {ALONE, ELSEWHERE})],
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in LONG else [])
+        for name in sorted(set(STORIES) - {ALONE, ELSEWHERE})
+    ],
 )
 def test_a_story_ends_well(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     if name == "privacy":

@@ -209,7 +209,8 @@ def _draw_components(
         zorder=1,
     )
     ax.add_collection(lines, autolim=False)
-    ax.scatter(*middle.T, s=1.3 * diameter**2, c=_SEAT, marker="*", edgecolors="white", linewidths=0.5, zorder=3.5)
+    across, up = middle.T
+    ax.scatter(across, up, s=1.3 * diameter**2, c=_SEAT, marker="*", edgecolors="white", linewidths=0.5, zorder=3.5)
     return len(clients)
 
 
