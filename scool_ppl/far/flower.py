@@ -26,7 +26,7 @@ from scool_ppl.far.records import (
     word_in,
     words,
 )
-from scool_ppl.far.wire import Answers, Build, Description, Reply
+from scool_ppl.far.wire import Answers, Build, Description, Reply, size
 
 Config = Mapping[str, str | int | float | bool]
 """What a run, or a node, was told when it was begun."""
@@ -58,7 +58,7 @@ class FlowerFabric:
     def __init__(self, grid: Grid, clients: int, timeout: float = 600.0, wait: float = 600.0) -> None:
         self.grid, self.clients, self.timeout, self.wait = grid, clients, timeout, wait
         self.node: dict[str, int] = {}
-        self.trips, self.round = 0, 0
+        self.trips, self.bytes, self.round = 0, 0, 0
 
     def describe(self) -> dict[str, Description]:
         """All clients, once they are there."""
@@ -107,8 +107,11 @@ class FlowerFabric:
         own: dict[int, list[str]] = {}
         for name in names:
             own.setdefault(self.node[name], []).append(name)
-        packing = Packing()
-        contents = {node: packing({name: build(name) for name in of}) for node, of in own.items()}
+        packing, contents = Packing(), dict[int, RecordDict]()
+        for node, of in own.items():
+            requests = {name: build(name) for name in of}
+            self.bytes += sum(job.bytes for request in requests.values() for job in request)
+            contents[node] = packing(requests)
         messages, faults = self._trip(ANSWER, contents, self.timeout)
         replies: dict[str, Reply] = {}
         failed = {name: fault for node, fault in faults.items() for name in own[node]}
@@ -121,6 +124,7 @@ class FlowerFabric:
             else:
                 replies |= answers.replies
                 failed |= answers.faults
+        self.bytes += sum(size(told) for reply in replies.values() for told in reply)
         return Answers({name: replies[name] for name in names if name in replies}, failed)
 
     def _trip(

@@ -51,8 +51,8 @@ OWN: dict[str, Value] = {
     "federation": "",
 }
 """What a run config has beside the settings, and its defaults."""
-NOT_TOLD = ("device", "class_weights", "dp_noise", "dp_clip", "dp_delta")
-"""Settings that are the silo's own, or that need all clients in one process."""
+NOT_TOLD = ("device", "class_weights", *(each.name for each in fields(Settings) if each.name.startswith("dp_")))
+"""Settings that are the silo's own, that need all data, or that a coordinator who knows the seed could undo."""
 TRIED = 3
 """Steps of training in a check."""
 LEARNS_FROM = "learns_from.json"
@@ -170,17 +170,33 @@ def silo(node: Config, run: Config, name: str) -> Host:
 def _silo(node: tuple[tuple[str, Value], ...], run: tuple[tuple[str, Value], ...], name: str) -> Host:
     own, order = dict(node), Order.read(dict(run))
     if "data" in own:
-        host = Host(silo_clients(_own_data(own, order, name), order.settings, str(own.get("device", "cpu"))))
-        host.verbs["deliver"] = partial(_keep, str(own.get("keep", "")))
-        return host
+        return _own_host(silo_clients(_own_data(own, order, name), order.settings, str(own.get("device", "cpu"))), own)
     whole, part, parts = _simulated(order), own.get("partition-id"), own.get("num-partitions")
     if whole is None or not isinstance(part, int) or not isinstance(parts, int):
         raise InputError("the node's config names no file, expected data=; add --node-config 'data=\"/data/mine.npz\"'")
     share = range(whole.num_clients * part // parts, whole.num_clients * (part + 1) // parts)
     if not share:
         raise InputError(f"{parts} nodes share {whole.num_clients} clients, expected a client at least for each")
-    host = Host(silo_clients(whole.select(share), order.settings))
-    host.verbs["deliver"] = partial(_keep, "")
+    host = Host(silo_clients(whole.select(share), order.settings), keeps=False)
+    host.verbs["deliver"] = lambda clients, work: {name: {} for name in work}
+    return host
+
+
+def _own_host(clients: Clients, own: Config) -> Host:
+    """A silo's host. What it deploys goes into its own folder, where its private parts are, too: every message that it
+    answers may be answered by another process.
+    """
+    if "keep" not in own:
+        if clients.parts.private:
+            found = f"parameters are private ({listed(clients.parts.private)}), which stay at a silo"
+            raise InputError(f"{found}, expected a folder for them; add --node-config 'keep=\"/data/out\"'")
+        host = Host(clients)
+        host.verbs["deliver"] = lambda _, work: {name: {} for name in work}
+        return host
+    (name,), path = clients.names, Path(str(own["keep"]))
+    run = Run.open(path) if (path / MARK).is_file() else Run.create(path, {"client": name, "versions": versions()})
+    host = Host(clients, home=path / "private")
+    host.verbs["deliver"] = partial(_keep, host, run)
     return host
 
 
@@ -224,18 +240,14 @@ def _own_data(own: Config, order: Order, name: str) -> Federation:
     return Federation.from_npz(path, name=called, task=order.task, seed=order.settings.seed)
 
 
-def _keep(folder: str, clients: Clients, work: Work) -> Found:
-    """What a silo deploys, into its own folder, which then is as that of a run: `scool predict` and `export` read it."""
-    if folder:
-        ((name, job),) = work.items()
-        ensemble = Host(clients).predictors(work)
-        assert isinstance(ensemble, Ensemble)
-        deployment = Deployment(tuple(json.loads(str(job.options["candidates"]))), ensemble)
-        path = Path(folder)
-        run = Run.open(path) if (path / MARK).is_file() else Run.create(path, {"client": name, "versions": versions()})
-        run.deploy(deployment, Blueprint.of(clients))
-        run.write_json(LEARNS_FROM, json.loads(str(job.options["learns_from"])))
-    return {name: {} for name in work}
+def _keep(host: Host, run: Run, clients: Clients, work: Work) -> Found:
+    """What a silo deploys, into its folder, which then is as that of a run: `scool predict` and `export` read it."""
+    ((name, job),) = work.items()
+    ensemble = host.predictors(work)
+    assert isinstance(ensemble, Ensemble)
+    run.deploy(Deployment(tuple(json.loads(str(job.options["candidates"]))), ensemble), Blueprint.of(clients))
+    run.write_json(LEARNS_FROM, json.loads(str(job.options["learns_from"])))
+    return {name: {}}
 
 
 def _simulated(order: Order) -> Federation | None:

@@ -99,7 +99,7 @@ def test_the_page_and_what_it_says_of_failures(tmp_path: Path) -> None:
             assert max(row, key=row.__getitem__) == f"hospital-{other}"
         assert any("accuracy 0." in text for text in printed)
 
-        whole = load_federation("permuted:digits:clients=4,groups=2,train=100", seed=1)
+        whole = load_federation("permuted:digits:clients=4,groups=2,train=100,order=listed", seed=1)
         federation = replace(whole, names=NAMES)
         same_bits(reached(run), replayed(federation, "scool_sbm", run, blocks=2))
 

@@ -46,7 +46,7 @@ class Connected(LocalFabric):
 
 def local(nodes: list[dict[str, Any]], run: dict[str, Any]) -> Any:
     hosts = [silo(node, run, f"hospital {letter}") for node, letter in zip(nodes, LETTERS, strict=False)]
-    return lambda clients, timeout, wait: Connected(*hosts)
+    return lambda *_: Connected(*hosts)
 
 
 def test_a_run_config_is_the_settings_and_what_a_run_over_silos_needs() -> None:
@@ -134,16 +134,42 @@ def test_a_run_that_is_begun_again_goes_on_bit_for_bit(
     refuses(lambda: drive(local(nodes, other), other), "resume with what the run began with")
 
 
-def test_a_silo_without_a_place_to_keep_things_is_told_of(
+def test_a_silo_that_cannot_keep_its_network_is_told_of(
     nodes: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "kept-b").mkdir()
-    (tmp_path / "kept-b" / "letters.txt").write_text("mine")
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "mine.txt").write_text("mine")
     told = config(tmp_path / "run", rounds=1)
-    drive(local(nodes, told), told)
+    refuses(lambda: silo({**nodes[1], "keep": str(tmp_path / "letters")}, told, ""), "exists and is not empty")
+    connect = local(nodes, told)
+    (tmp_path / "kept-b" / "deployed").write_text("in the way")
+    drive(connect, told)
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "has not got its network" in line]
     assert "hospital b" in line
-    assert "is not empty" in line
+
+
+def test_private_parts_stay_in_a_silos_folder(nodes: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Every message may be answered by another process; what each deploys is whole at the silo, and nowhere else."""
+    told = config(tmp_path / "run", network="mlp", private="3.*", model="ring")
+    connected = local(nodes, told)
+
+    def another(*arguments: Any) -> Any:
+        fabric = connected(*arguments)
+        ask = fabric.ask
+
+        def fresh(*asked: Any) -> Any:
+            again = local([{**node, "n": fabric.trips} for node in nodes], told)()
+            fabric.hosts, fabric.where = again.hosts, again.where
+            return ask(*asked)
+
+        fabric.ask = fresh
+        return fabric
+
+    drive(another, told)
+    kept = Run.open(tmp_path / "kept-a").network("hospital a")
+    assert kept.predictive(FEDERATION.inputs[:3]).shape == (3, 10)
+    refuses(lambda: Run.open(tmp_path / "run").network("hospital a"), "stayed at the clients' hosts")
+    refuses(lambda: silo({"data": nodes[0]["data"]}, told, "a"), "which stay at a silo, expected a folder for them")
 
 
 def test_what_a_silo_cannot_do_is_one_line(nodes: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -154,7 +180,7 @@ def test_what_a_silo_cannot_do_is_one_line(nodes: list[dict[str, Any]], tmp_path
     refuses(lambda: silo(nodes[0], {**told, "federation": "iid:digits"}, ""), "leave federation out")
     refuses(lambda: silo({}, told, ""), "the node's config names no file")
     refuses(lambda: silo({"data": str(tmp_path / "no.npz")}, told, ""), "no file")
-    simulated = {**told, "federation": "iid:digits:clients=3,train=20"}
+    simulated = {**told, "federation": "iid:digits:clients=3,train=20,order=listed"}
     part = silo({"partition-id": 1, "num-partitions": 2}, simulated, "")
     assert part.clients.names == ("client 1", "client 2")
     refuses(lambda: silo({"partition-id": 0, "num-partitions": 9}, simulated, ""), "a client at least for each")
