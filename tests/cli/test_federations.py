@@ -43,7 +43,8 @@ def test_federations_show_prints_and_draws(tmp_path: Path) -> None:
     assert answer.code == 0, answer.err
     assert picture.read_bytes().startswith(b"\x89PNG")
     federation = load_federation("shuffled-targets:digits:clients=70,groups=3,base=groups", seed=3)
-    sizes = [str(int(federation.sizes(split)[7])) for split in ("train", "validation", "test")]
+    place = federation.names.index("client 7")
+    sizes = [str(int(federation.sizes(split)[place])) for split in ("train", "validation", "test")]
     (row,) = (line.replace("│", " ").split() for line in answer.out.splitlines() if "client 7 " in line)
     assert row[2:6] == ["0", *sizes]
     assert "70 clients, 3 groups" in answer.out

@@ -307,11 +307,13 @@ class _Ascent:
         for _ in range(self.settings.sweeps):
             before = dict(self.expectation.moments)
             for name in order:
-                if name in self.interacting:
+                if name not in self.interacting:
+                    self.move(name)
+                elif self.natural[name].dim() == (self.kinds[name] != "bernoulli"):
+                    self.move_alone(name)
+                else:
                     for clients in self.groups(name):
                         self.move_some(name, clients)
-                else:
-                    self.move(name)
             if not self.program.accumulates:
                 self.raise_closed_form()
             self.bound = self.bound_here()
@@ -359,6 +361,18 @@ class _Ascent:
         self.natural[name] = target if step == 1 else (1 - step) * self.natural[name] + step * target
         self.entropies.pop(name, None)
         self.expectation.update(name, expected(self.kinds[name], self.natural[name]))
+
+    def move_alone(self, name: str) -> None:
+        """Move a site that is one variable and interacts with itself; halve the step while the bound falls."""
+        natural = self.natural[name]
+        target, step, before = self.target(name), self.settings.step, self.bound_here()
+        for _ in range(_HALVINGS):
+            there = target if step == 1 else (1 - step) * natural + step * target
+            self.place({**self.natural, name: there})
+            if self.bound_here() >= before - 1e-10 * (1 + abs(before)):
+                return
+            step /= 2
+        self.place({**self.natural, name: natural})
 
     def move_some(self, name: str, rows: Tensor) -> None:
         """Move some clients of a site to their optimum given the others; halve the step while the bound falls."""

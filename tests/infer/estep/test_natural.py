@@ -14,6 +14,7 @@ from scool_ppl import (
     GraphPrior,
     InputError,
     NaturalGradient,
+    OneHot,
 )
 from scool_ppl.infer.estep.base import Posterior
 from scool_ppl.infer.priors.base import Joint
@@ -119,6 +120,26 @@ def test_the_bound_of_rows_never_falls(prior: str, seed: int) -> None:
     start = {"Y_logits": 3 * random_log_lik(5, seed + 100)}
     found = NaturalGradient(sweeps=50, tol=0)(Joint(made, log_lik), evidence, start, rng(seed))
     check_never_falls(found, 50)
+
+
+class Level(GraphPrior):
+    """One of four levels, of all edges and squared: a single variable that interacts with itself."""
+
+    def model(self, evidence: Evidence) -> Tensor:
+        which = pyro.sample("which", OneHot(torch.ones(4).double() / 4))
+        level = (which * torch.linspace(-2, 2, 4).double()).sum()
+        with self.edges:
+            return pyro.sample("Y", dist.Bernoulli(logits=(3 * level**2 - 2).expand(evidence.peers.mask.shape)))
+
+
+@pytest.mark.filterwarnings("ignore:Level runs in Pyro")  # a square is not linear
+@pytest.mark.parametrize("seed", range(4))
+def test_a_single_variable_moves_as_a_whole(seed: int) -> None:
+    log_lik = random_log_lik(5, seed)
+    step = NaturalGradient(sweeps=20, tol=0, blocks=3)
+    found = step(Joint(Level(5).double(), log_lik), evidence_of(log_lik), {}, rng(seed))
+    assert float(found.moments["which"].sum()) == pytest.approx(1)
+    check_never_falls(found, 20)
 
 
 def test_restarts_keep_the_highest_bound() -> None:
