@@ -22,7 +22,7 @@ PAGES = {
     ),
     "Learn": (
         *("docs/your-own-prior.md", "docs/reading-the-graph.md", "docs/comparing-methods.md"),
-        *("docs/callbacks.md", "docs/network-scientist.md", "docs/transfer.md", "docs/privacy.md"),
+        *("docs/callbacks.md", "docs/network-scientist.md", "docs/transfer.md", "docs/privacy.md", "docs/parts.md"),
         *("docs/torchrun.md", "docs/silos.md"),
     ),
     "Reference": ("models/README.md", "inference/README.md", "scool_ppl/README.md", "experiments/README.md"),

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -98,11 +99,25 @@ def torchrun(folder: Path) -> None:
     assert len(np.load(folder / "answers.npz").files) > 0
 
 
+def parts(folder: Path) -> None:
+    """Heads at home gain where classes differ, and less is sent; adapters are all that a round of texts moves."""
+
+    def ended(name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((folder / "runs" / name / "summary.json").read_text())
+        return found
+
+    common, heads, adapters = (ended(name) for name in ("common", "heads", "adapters"))
+    assert heads["accuracy"]["mean"] > common["accuracy"]["mean"] + 0.05
+    assert heads["bytes"]["received"]["mean"] < common["bytes"]["received"]["mean"]
+    assert adapters["loss"] < np.log(256), "better than knowing nothing"
+
+
 RESULTS: dict[str, Callable[[Path], None]] = {
     "your-own-prior": own_prior,
     "your-own-data what-is-deployed": hospitals,
     "comparing-methods": comparing,
     "network-scientist": network_scientist,
+    "parts": parts,
     "privacy": privacy,
     "torchrun": torchrun,
 }
@@ -122,6 +137,8 @@ def test_the_stories_are_there() -> None:
 def test_a_story_ends_well(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     if name == "privacy":
         pytest.importorskip("opacus", reason="opacus is not installed")
+    if name == "parts":
+        pytest.importorskip("peft", reason="peft is not installed")
     for page in STORIES[name]:
         run_page(page, tmp_path)
     assert "scool: " not in capfd.readouterr().err, "nobody is warned"

@@ -8,10 +8,10 @@ Models are those of `transformers`, adapters those of `peft`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from logging import getLogger
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +86,10 @@ def _loaded(body: str, vocabulary: int, length: int) -> nn.Module:
     from transformers import AutoModelForCausalLM
 
     place = os.path.expanduser(body)
+    if not Path(place).is_dir() and (place.count("/") > 1 or place.startswith((".", "/"))):
+        raise InputError(
+            f"network 'lora:{body}': there is no such folder, expected one that save_pretrained has written"
+        )
     try:
         with _quietly():
             model = AutoModelForCausalLM.from_pretrained(
@@ -133,17 +137,20 @@ def _adapted(model: nn.Module, rank: int, alpha: float) -> nn.Module:
 
 
 @contextmanager
-def _quietly() -> Any:
+def _quietly() -> Iterator[None]:
     """No bar of progress and no word of the library beside our own."""
     from transformers.utils import logging
 
-    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level, bar, hub = logging.get_verbosity(), logging.is_progress_bar_enabled(), getLogger("huggingface_hub")
+    before = hub.level
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    hub.setLevel("CRITICAL")
     try:
         yield
     finally:
         logging.set_verbosity(level)
+        hub.setLevel(before)
         if bar:
             logging.enable_progress_bar()
 
