@@ -2,7 +2,7 @@
 
 Epsilon is of the client who has revealed most, the paper's a mean; it is of training alone but where losses are noised. Not
 as in the paper at scale `paper`: the clusters are those of pixels; the norm to which gradients are clipped and the size of
-batches are not printed (here 1, and 50 or, at `small`, 32); learning rates do not decay by 1 % a round.
+batches are not printed (here 1, and 50 or, at `small`, 16); learning rates do not decay by 1 % a round.
 """
 
 from dataclasses import replace
@@ -28,8 +28,8 @@ def experiment(scale: str) -> Experiment:
         scale,
         smoke=("latent:digits:clients=10,groups=2,train=30", SMOKE),
         small=(
-            "latent:mnist:clients=15,groups=5,train=200,test=1000",
-            Settings(network="mlp", executor="stacked", rounds=6, warmup_epochs=3, local_epochs=1, batch_size=32),
+            "latent:mnist:clients=15,groups=5,train=100,test=1000",
+            Settings(network="mlp", executor="stacked", rounds=5, warmup_epochs=3, local_epochs=1, batch_size=16),
         ),
         paper=(
             "latent:cifar10:clients=15,groups=5,train=none",
