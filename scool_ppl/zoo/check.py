@@ -279,8 +279,7 @@ def _moments(case: _Case) -> str:
         why = not_linear(case.joint, guide, case.evidence) or "its continuous sites need more draws"
         raise InputError(
             f"the moment bound is {exact:.2f}, {DRAWS} draws give {float(sampled.mean()):.2f} +- {error:.2f}: the program "
-            f"is not linear in its moments ({why}); use BlockBernoulli for edges, "
-            "OneHot((z @ table.log()).exp()) for a membership that depends on a membership z, or SVIStep with Trace_ELBO"
+            f"is not linear in its moments ({why}); {_LINEAR}"
         )
     return f"{exact:.2f}, sampled {float(sampled.mean()):.2f} +- {error:.2f}"
 
@@ -304,6 +303,12 @@ def _deploys(case: _Case) -> str:
         )
     return f"tracks {', '.join(case.em.beside)} beside the one that is shown, {weights.shape[1]} candidates"
 
+
+_LINEAR = (
+    "use BlockBernoulli for edges, OneHot((z @ table.log()).exp()) for a membership that depends on a membership z, or "
+    "SVIStep with Trace_ELBO"
+)
+"""How to write a program that is linear in its moments."""
 
 CHECKS: list[tuple[str, Callable[[_Case], str], bool]] = [
     ("samples a site 'Y' and returns it", _runs, True),
@@ -337,7 +342,8 @@ def _enumerated(model: str | os.PathLike[str], choices: Mapping[str, Any]) -> Ch
         exact = float(MomentELBO().bound(case.joint, guide, case.evidence).detach())
         brute = enumerated_bound(case.joint, guide, case.evidence)
         if abs(exact - brute) > 1e-5 * (1 + abs(brute)):  # a prior's constants may be float32
-            why = not_linear(case.joint, guide, case.evidence) or "something is counted that q does not have"
+            why = not_linear(case.joint, guide, case.evidence)
+            why = f"{why}; {_LINEAR}" if why else "something is counted that q does not have"
             return Check(name, False, f"the moment bound is {exact:.6f}, enumeration gives {brute:.6f}: {why}")
         return Check(name, True, f"{num_clients} clients: both {exact:.6f}")
     return Check(name, None, f"more than {MOST_CONFIGURATIONS} configurations")

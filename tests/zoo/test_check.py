@@ -176,6 +176,7 @@ def test_the_logarithm_of_a_sum_is_seen_by_enumeration_and_in_draws(tmp_path: Pa
     assert "site 'Y' (Bernoulli) is not linear in 'z'" in found["moment bound against draws"]
     assert "is not linear in its moments" in found["moment bound against draws"]
     assert set(found) == {"bound against enumeration", "moment bound against draws"}
+    assert all("; use BlockBernoulli for edges" in line for line in found.values()), "each says what to do"
 
 
 def test_the_line_of_an_error_is_named(tmp_path: Path) -> None:
