@@ -112,6 +112,13 @@ def parts(folder: Path) -> None:
     assert adapters["loss"] < np.log(256), "better than knowing nothing"
 
 
+def transfer(folder: Path) -> None:
+    """What was learned and what was not stand side by side, round by round."""
+    rows = table(folder / "runs/transfer/rounds.csv")
+    assert {row["model"] for row in rows} == {"meta_l2c", "meta_l2c frozen"}
+    assert {(row["seed"], row["round"]) for row in rows} == {(seed, round) for seed in "12" for round in "12"}
+
+
 RESULTS: dict[str, Callable[[Path], None]] = {
     "your-own-prior": own_prior,
     "your-own-data what-is-deployed": hospitals,
@@ -119,6 +126,7 @@ RESULTS: dict[str, Callable[[Path], None]] = {
     "network-scientist": network_scientist,
     "parts": parts,
     "privacy": privacy,
+    "transfer": transfer,
     "torchrun": torchrun,
 }
 
