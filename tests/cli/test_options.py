@@ -31,6 +31,8 @@ OTHERS: dict[str, Any] = {
     "batch_size": 13,
     "network": "mlp",
     "width": 0.75,
+    "frozen": "0.*",
+    "private": "3.*,4.*",
     "executor": "loop",
     "precision": "bf16",
     "dp_noise": 1.5,
