@@ -35,7 +35,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "deploy": ([SMALL, "1"], [], ["scool_sbm, tuned", "stacked: accuracy", "one network: accuracy"]),
     "posterior": (["scool_sbm", SMALL, "1", "20"], [], ["20 draws of the graph", "edges", "client 3"]),
     "churn": (
-        ["scool_sbm", SMALL, "1", "out"],
+        ["scool_sbm", f"{SMALL},order=listed", "1", "out"],
         ["out/history.jsonl", "out/graph.graphml", "out/graph.png"],
         ["client 0 and client 3 join", "client 1 and client 2 leave", "round   3: 2 clients", "history.jsonl"],
     ),
