@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +40,7 @@ class ModeSearch:
     after `moves` such steps.
 
     It starts at the last round's configuration; in the first round at the prior's `starts`, the `searches` best of which
-    are climbed from, and the highest bound wins.
+    are climbed from, and the highest bound wins. A climb that meets an earlier one ends there: it would go the same way.
     """
 
     moves: int = 1000
@@ -81,6 +82,8 @@ class _Climb:
         self.sizes = {name: len(self._parameter(name)[0]) for name, kind in self.kinds.items() if kind == "one-hot"}
         self.scored: tuple[Tensor, Tensor] | None = None
         """A graph, and what each of its rows says of the evidence."""
+        self.passed: dict[object, float] = {}
+        """Configurations that were climbed through, whatever their labels are called, and their bounds."""
         self.at_once = max(1, _AT_ONCE // evidence.peers.mask.numel())
 
     def _parameter(self, name: str) -> Tensor:
@@ -158,7 +161,7 @@ class _Climb:
         """The configuration at the end of the best changes, and the bound after each of them."""
         bounds = [float(self.score({name: value[None] for name, value in sites.items()})[0])]
         for _ in range(moves):
-            changes = list(self.changes(sites))
+            changes = [] if self.met(sites, bounds[-1]) else list(self.changes(sites))
             if not changes:
                 break
             tried = {
@@ -176,6 +179,19 @@ class _Climb:
             bounds.append(float(reached.max()))
         return sites, bounds
 
+    def met(self, sites: Sites, bound: float) -> bool:
+        """Has a climb been here? Labels may have other names, to which the bound must be indifferent."""
+        here = tuple(
+            (name, tuple((by_appearance(value.tolist()) if self._labels(name, value) else value).flatten().tolist()))
+            for name, value in sites.items()
+        )
+        before = self.passed.setdefault(here, math.nan)
+        self.passed[here] = bound
+        return abs(bound - before) <= 1e-9 * (1 + abs(bound))
+
+    def _labels(self, name: str, value: Tensor) -> bool:
+        return name in self.sizes and value.dim() == 1
+
     def changes(self, sites: Sites) -> Iterator[Sites]:
         """Configurations one change away: each table (B, ...) of the site that it changes."""
         for name, value in sites.items():
@@ -185,7 +201,7 @@ class _Climb:
                 turned = value.expand(len(places), *value.shape).clone()
                 turned[(torch.arange(len(places)), *places.T)] = 1 - value[tuple(places.T)]
                 yield {name: turned}
-            elif value.dim() == 1:
+            elif self._labels(name, value):
                 table, client = _relabelled(value, free, self.sizes[name])
                 yield from ({name: table}, {name: _joined(value)})
                 for other, variable in sites.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import pyro
 import pytest
@@ -11,8 +12,9 @@ from torch import Tensor
 
 from scool_ppl.base.randomness import generator
 from scool_ppl.errors import InputError
+from scool_ppl.graph.blocks import by_appearance
 from scool_ppl.infer.distributions import OneHot
-from scool_ppl.infer.estep.modes import ModeSearch
+from scool_ppl.infer.estep.modes import ModeSearch, _Climb
 from scool_ppl.infer.moments import log_joint
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.infer.priors.partition import Partition
@@ -137,3 +139,23 @@ def dense_of(joint: Joint, evidence: Evidence) -> Joint:
         return (share * said + (1 - share) * images.alone).sum()
 
     return Joint(joint.prior, term)
+
+
+def test_what_an_earlier_climb_went_through_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several starts lead to the same partition, whose neighbours are scored once, whatever its labels are called."""
+    asked: list[tuple[int, ...]] = []
+    plain = _Climb.changes
+
+    def noted(self: _Climb, sites: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+        asked.append(tuple(by_appearance(sites["z"].tolist()).tolist()))
+        return plain(self, sites)
+
+    monkeypatch.setattr(_Climb, "changes", noted)
+    evidence = evidence_of(3, 8, spread=0.1)
+    found = ModeSearch(searches=3)(joint_of(evidence), evidence, {}, generator(0, "test"))
+    assert len(asked) >= 2
+    assert len(asked) == len(set(asked))
+    monkeypatch.setattr(_Climb, "met", lambda *_: False)
+    again = ModeSearch(searches=3)(joint_of(evidence), evidence, {}, generator(0, "test"))
+    assert len(asked) > 2 * len(set(asked))
+    assert again.elbo == pytest.approx(found.elbo, abs=1e-9)
