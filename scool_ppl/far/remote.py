@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from scool_ppl.base.describe import listed
+from scool_ppl.base.randomness import seeded
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.roster import Roster
@@ -136,6 +137,16 @@ class RemoteClients:
             own = {} if homes is None else shaped(homes, self.private)
             self._initial[seed] = {**shaped(stack, self.shapes), **own}
         return {name: value.clone() for name, value in self._initial[seed].items()}
+
+    @property
+    def frozen(self) -> Params:
+        """The parameters that all clients have in common, as `network` builds them here, where that is known."""
+        if self.network is None or SEAL in self.private:
+            return {}
+        with seeded(0, torch.device("cpu")):  # the seed of `Clients`
+            module = self.network().to(self.dtype)
+        known = {*self.shapes, *self.private}
+        return {name: leaf.detach() for name, leaf in module.named_parameters() if name not in known}
 
     def _homes(self) -> Tensor | None:
         """Room for what stands for everybody's private part."""
