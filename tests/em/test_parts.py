@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from scool_ppl.infer.priors import Dirac
 from scool_ppl.look.evidence import Distance, RoundEvidence
 from scool_ppl.look.likelihoods import Ignored
 from scool_ppl.mix import MixModels, MixUpdates, Pull
-from scool_ppl.train import Clients, HostileClients, Plan
+from scool_ppl.train import Clients, HostileClients, Plan, Privacy
 from scool_ppl.train.questions import ImageLoss, Params
 from tests.helpers import small
 
@@ -264,3 +265,33 @@ def test_updates_that_are_mixed_are_those_of_what_cooperates() -> None:
         expected = mixing(*body, weights, Peers.everybody(4))
         for name in BODY:
             small.close(after.params[name], expected[name], EXACT)
+
+
+def test_private_training_clips_and_noises_all_that_is_trained_and_nothing_else() -> None:
+    """DP-SGD of both executors, and without noise or clipping the bits of plain training on the same batches."""
+    ends = []
+    for executor in ("stacked", "loop"):
+        whose = clients(executor, frozen=("1.bias",), privacy=Privacy(noise=1.0, clip=0.5))
+        ends.append(whose.train(small.networks(whose), None, Plan(steps=2)).params)
+        assert ends[-1].keys() == {"1.weight", *HEAD}
+    for name, value in ends[0].items():
+        small.close(value, ends[1][name], EXACT)
+    for executor in ("stacked", "loop"):
+        plain, free = (
+            clients(executor, frozen=("1.bias",), privacy=privacy)
+            for privacy in (None, Privacy(noise=0.0, clip=math.inf, poisson=False))
+        )
+        one, other = (each.train(small.networks(plain), None, Plan(steps=2)).params for each in (plain, free))
+        for name, value in one.items():
+            small.close(value, other[name], EXACT)
+
+
+def test_in_bf16_what_is_frozen_is_there_once_too() -> None:
+    whose = Clients(
+        small.federation(), small.partial(small.MLP, 4, 3, (3,)), dtype=torch.float32, precision="bf16", frozen=("1.*",)
+    )
+    before = {name: value.clone() for name, value in whose.frozen.items()}
+    trained = whose.train(whose.init(0), None, Plan(epochs=1))
+    assert trained.params.keys() == set(HEAD)
+    assert all(value.equal(whose.frozen[name]) for name, value in before.items())
+    assert not trained.params["3.weight"].equal(whose.init(0)["3.weight"])

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from scool_ppl import EM, InputError, load_model
+from scool_ppl.deploy.blueprint import Blueprint, client_network
 from scool_ppl.em.model import CooperationModel
 from scool_ppl.far import Host, LocalFabric, RemoteClients
 from scool_ppl.far.home import SEAL, Home
@@ -103,10 +104,18 @@ def test_learning_from_others_images_is_refused_where_a_private_part_would_have_
 
 
 def test_networks_whose_private_parts_are_elsewhere_are_not_delivered() -> None:
-    from scool_ppl.deploy.blueprint import Blueprint, client_network
-
     clients = there(here())
     em = EM(load_model("fedavg", 4), clients, small.ONE_STEP)
     deployment = em.deploy(em.step(em.init())[0])
     with pytest.raises(InputError, match="stayed at the clients' hosts"):
         client_network(deployment, Blueprint.of(clients), "client 1", network=small.partial(small.MLP, 4, 3, (3,)))
+
+
+def test_what_is_frozen_is_delivered_where_the_network_is_known() -> None:
+    network = small.partial(small.MLP, 4, 3, (3,))
+    near = here(private=())
+    hosts = [Host(near.for_federation(near.federation.select([i]))) for i in range(4)]
+    em = EM(load_model("fedavg", 4), RemoteClients(LocalFabric(*hosts), network=network), small.ONE_STEP)
+    deployment = em.deploy(em.step(em.init())[0])
+    whole = client_network(deployment, Blueprint.of(em.clients), "client 1", network=network)
+    assert dict(whole.named_parameters())["candidates.0.1.bias"].equal(near.frozen["1.bias"])

@@ -168,3 +168,11 @@ def test_the_e_step_is_that_of_every_track(federation: Federation) -> None:
 def test_an_e_step_that_cannot_infer_a_program_is_refused(model: str, e_step: str, federation: Federation) -> None:
     with pytest.raises(InputError, match="Partition is not linear in its moments"):
         Settings(e_step=e_step).model(model, federation)
+
+
+def test_parts_are_patterns_between_commas() -> None:
+    federation = load_federation("digits")
+    parts = Settings(frozen="1.bias", private="3.bias, 3.w*").clients(federation).parts
+    assert parts == (("1.bias",), ("3.weight", "3.bias"))
+    with pytest.raises(InputError, match="private has 'head', which no parameter matches; the closest are"):
+        Settings(private="head").clients(federation)
