@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.mix.after import MixModels
 from scool_ppl.mix.base import Mixing, Terms
@@ -34,6 +35,7 @@ class ServeComponents(Mixing):
         """Training begins at the components as they are now, also of a client who was away when they last changed."""
         if start.weights is None or start.peers is None:
             return Terms()
+        _check(self, start)
         shares = start.peers.shares(start.weights)
         served = shares.sum(1) > ALONE
         begin = {
@@ -77,6 +79,7 @@ class CopyComponents(Mixing):
     def during(self, start: RoundStart) -> Terms:
         if start.weights is None or start.peers is None:
             return Terms()
+        _check(self, start)
         first = _ranked(start.peers.shares(start.weights))[:, 0]
         return Terms(begin=_copies(start.components, first), importance=self._importance(start, first))
 
@@ -104,6 +107,13 @@ class CopyComponents(Mixing):
     def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
         first = peers.num_clients + _ranked(peers.shares(weights))[:, 0]
         return _copies(trained, first)
+
+
+def _check(mixing: Mixing, start: RoundStart) -> None:
+    if start.peers is None or not start.peers.components:
+        raise InputError(
+            f"{type(mixing).__name__} is for components, the model has none; say how many, components= of the model"
+        )
 
 
 def _ranked(shares: Tensor) -> Tensor:
