@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import pytest
 import torch
 
+from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Entries, Peers
 from tests.helpers.small import normal
 
@@ -203,3 +207,49 @@ def test_what_files_keep_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(peers.dense(found), matrix)
     assert torch.equal(Peers.read(matrix)[1], matrix)
     assert isinstance(everybody_but_one().kept(normal(4, 4)), torch.Tensor)
+
+
+def seated() -> tuple[Peers, torch.Tensor]:
+    """The table with two components behind its clients, and weights of all its pairs."""
+    return table().with_components(2), torch.rand(4, 4, generator=torch.Generator().manual_seed(1)).double()
+
+
+def test_components_are_candidates_of_everybody_behind_the_clients() -> None:
+    peers, weights = seated()
+    assert peers.num_clients == 4
+    assert peers.columns()[:, 2:].tolist() == [[4, 5]] * 4
+    assert bool(peers.mask[:, 2:].all())
+    assert [pair for pair in candidates(peers) if pair[2] < 4] == candidates(table())
+    x = normal(6, 3)
+    found = peers.combine(weights, x)
+    for i in range(4):
+        expected = sum(weights[i, m] * x[j] for row, m, j in candidates(peers) if row == i)
+        assert torch.allclose(found[i], torch.as_tensor(expected))
+    assert torch.equal(peers.shares(weights), weights[:, 2:])
+    assert torch.equal(peers.dense(weights), table().dense(weights[:, :2]))
+    assert torch.equal(peers.without_components().mask, MASK)
+    there = peers.among(torch.tensor([True, False, True, True]))
+    assert not bool(there.mask[1].any())
+    assert bool(there.mask[[0, 2, 3], 2:].all()), "components are always there"
+    assert torch.equal(there.mask[:, :2], table().among(torch.tensor([True, False, True, True])).mask)
+    assert torch.equal(peers.lookup(weights, peers), weights.where(peers.mask, 0))
+
+
+def test_clients_learn_from_one_another_through_components() -> None:
+    peers, weights = seated()
+    everybody, through = peers.through(weights)
+    assert everybody.mask.shape == through.shape == (4, 4)
+    direct = table().dense(weights[:, :2])
+    for i, j in itertools.product(range(4), repeat=2):
+        users = [weights[:, c].sum() for c in (2, 3)]
+        expected = direct[i, j] + sum(weights[i, c] * weights[j, c] / users[c - 2] for c in (2, 3))
+        assert torch.allclose(through[i, j], expected)
+    hard = Peers.of_components(4, 3)
+    _, groups = hard.through(torch.eye(3).double()[[0, 2, 0, 0]])
+    assert torch.allclose(groups, torch.tensor([[1, 0, 1, 1], [0, 3, 0, 0], [1, 0, 1, 1], [1, 0, 1, 1]]).double() / 3)
+
+
+@pytest.mark.parametrize("read", [lambda p: p.gather(torch.zeros(4)), lambda p: p.take(torch.zeros(4, 4))])
+def test_what_is_of_clients_alone_is_not_read_at_components(read: Any) -> None:
+    with pytest.raises(InputError, match=r"components.*choose"):
+        read(seated()[0])

@@ -219,3 +219,24 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         planted([0, 0]).save(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("ending", ["graphml", "gexf"])
+def test_components_are_nodes_of_their_own(ending: str, tmp_path: Path) -> None:
+    shares = torch.tensor([[1.0, 0.0], [0.25, 0.75], [0.0, 0.0]], dtype=torch.float64)
+    graph = replace(planted([0, 0, 1]), names=("a", "component 1", "c"), components=shares)
+    network = graph.to_networkx(threshold=0)
+    seats = [node for node, about in network.nodes(data=True) if about["seat"] == "component"]
+    assert seats == ["component' 1", "component' 2"], "no client is called so"
+    assert {(u, v): about["weight"] for u, v, about in network.out_edges(seats, data=True)} == {
+        (seats[0], "a"): 1.0,
+        (seats[0], "component 1"): 0.25,
+        (seats[1], "component 1"): 0.75,
+    }
+    path = tmp_path / f"graph.{ending}"
+    graph.save(path)
+    found = CooperationGraph.load(path)
+    assert found.names == graph.names
+    assert found.components is not None
+    assert torch.equal(found.components, shares)
+    assert torch.equal(found.weights, graph.weights)

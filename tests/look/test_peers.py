@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.look.peers import JOINED, All, EpsilonGreedy, Near, PeerPolicy, RandomPairs, Top, nearest
+from scool_ppl.look.peers import JOINED, All, Components, EpsilonGreedy, Near, PeerPolicy, RandomPairs, Top, nearest
 from scool_ppl.train.round_start import Memory, Remembered, RoundStart
 from tests.helpers.refusals import Case, refused, refuses
 from tests.helpers.small import normal, uniform
@@ -395,3 +395,29 @@ def test_one_who_goes_far_does_not_hide_where_the_others_go(factor: float) -> No
     start = begin(size=60)._replace(params={name: torch.zeros_like(value) for name, value in trained.items()})
     peers = Near(keep=8, explore=0).once_trained(start, trained)
     assert bool((group[peers.columns()] == group[:, None]).all())
+
+
+class Seated(PeerPolicy):
+    """Looks at what a policy of clients is shown."""
+
+    def __call__(self, start: RoundStart) -> Peers:
+        assert start.peers is not None
+        assert start.weights is not None
+        assert start.weights.shape == start.peers.mask.shape == (K, 2)
+        return start.peers
+
+
+def test_components_are_looked_at_beside_those_whom_another_policy_chooses() -> None:
+    start = begin()._replace(components={"weight": torch.zeros(3, 1)})
+    alone = Components()(start)
+    assert alone.columns().tolist() == [[K, K + 1, K + 2]] * K
+    top = Components(Top(keep=2, after=0))
+    everybody = top(start)
+    assert everybody.mask.shape == (K, K + 3)
+    weights = uniform(K, K + 3)
+    kept = top(start._replace(round=1, peers=everybody, weights=weights))
+    assert kept.components == 3
+    assert kept.columns()[:, 2:].tolist() == alone.columns().tolist()
+    heaviest = weights[:, :K].masked_fill(torch.eye(K, dtype=torch.bool), -1).topk(2, 1).indices.sort(1).values
+    assert torch.equal(kept.columns()[:, :2], heaviest)
+    Components(Seated())(start._replace(peers=kept, weights=uniform(K, 5)))

@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from scool_ppl import EM, Schedule, load_model
 from scool_ppl.base.codec import encode
 from scool_ppl.data.preparation import Category, Numeric, Preparation
 from scool_ppl.deploy.blueprint import Blueprint
@@ -321,3 +322,15 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 def test_damage_is_one_line(damage: str, run: Path) -> None:
     DAMAGE[damage](run / "deployed")
     refuses(lambda: Run.open(run).deployment, str(run))
+
+
+def test_a_mixture_of_components_is_deployed_as_it_predicts(tmp_path: Path) -> None:
+    whose = clients(K)
+    em = EM(load_model("fedem", K, federation=whose.federation, components=2), whose, Schedule(1, 1))
+    fit = em.fit(1, run=tmp_path / "run", progress=False)
+    module = Run.open(tmp_path / "run").network(whose.names[2], network=whose.network)
+    rows = whose.federation.test[2]
+    predictor = em.predictor(fit.state)
+    outputs, mask = whose.predict(predictor.networks, "test", predictor.mixture)
+    found = module.from_prepared(whose.federation.inputs[rows].double())
+    torch.testing.assert_close(found, outputs[2][mask[2]].softmax(1), rtol=0, atol=1e-12)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from scool_ppl.data.federation import Federation
-from scool_ppl.train.batches import Batches, drawn, labelled, padded, shared, shuffled
+from scool_ppl.train.batches import Batches, drawn, labelled, padded, shared, shuffled, weighted
 from tests.helpers.tasks import federation as federation_of
 from tests.helpers.unequal import federation, resting
 
@@ -140,3 +140,19 @@ def test_one_neighbour_is_drawn_in_proportion_and_carries_all_the_weight() -> No
         assert sum(accumulated(joined, 2, s).values()) == pytest.approx(4)
     assert set(chosen) == {1, 2}
     assert chosen.count(2) / 400 == pytest.approx(0.75, abs=5 * math.sqrt(0.75 * 0.25 / 400))
+
+
+def test_images_count_as_they_are_said_to() -> None:
+    """Wherever a shuffle has put them; behind the table they count what the client's do on average."""
+    data = federation()
+    plan = shuffled(data, 4, epochs=2, steps=None, seed=0, round=0)
+    importance = torch.rand(4, 6, generator=torch.Generator().manual_seed(0)).double()
+    found = weighted(plan, data.train, importance)
+    for client, members in enumerate(data.train):
+        places = {int(row): place for place, row in enumerate(members)}
+        mean = importance[client, : len(members)].mean()
+        for step, b in plan.weight[client].nonzero().tolist():
+            place = places[int(plan.index[client, step, b])]
+            counted = importance[client, place] if place < 6 else mean
+            assert torch.isclose(found.weight[client, step, b], plan.weight[client, step, b] * counted)
+    assert torch.equal(found.weight == 0, plan.weight == 0)

@@ -158,3 +158,18 @@ def test_it_is_drawn_on_the_axes_given() -> None:
     assert draw_graph(grouped(), left) is left
     assert not right.collections
     assert figure.axes == [left, right]
+
+
+def test_components_are_stars_in_the_middle_of_their_users() -> None:
+    graph = grouped()
+    shares = torch.nn.functional.one_hot(torch.tensor(graph.groups), 5).double()[:, [0, 4, 1, 2, 3]]
+    ax = draw_graph(replace(graph, components=shares, kind="rows"))
+    used = [c for c in range(5) if bool(shares[:, c].any())]
+    stars = ax.collections[1].get_offsets()
+    assert len(stars) == 5
+    places = np.array([layout(replace(graph, kind="rows"))[name] for name in graph.names])
+    for c in used:
+        assert np.allclose(stars[c], places[shares[:, c].numpy() > 0].mean(0))
+    assert len(edges_of(ax).get_segments()) == graph.num_clients
+    assert "component, without data (5)" in legend_of(ax)
+    assert title_of(ax).endswith("component to user, believed edges")
