@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from scool_ppl import GraphPrior, NaturalGradient, OneHot
-from scool_ppl.infer.compiled import Compiled
+from scool_ppl.infer.compiled import Compiled, UnsupportedError
 from scool_ppl.infer.estep.base import Posterior
 from scool_ppl.infer.expectation import Expectation, Interpreted
-from scool_ppl.infer.multilinear import UnsupportedError
 from scool_ppl.infer.priors.base import Joint
 from scool_ppl.infer.priors.sbm import SBM
 from scool_ppl.infer.program import Program

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from scool_ppl.base.arguments import finite, whole
 from scool_ppl.errors import InputError
-from scool_ppl.infer.compiled import Compiled, check_derivatives, check_same
+from scool_ppl.infer.compiled import Compiled, UnsupportedError, check_derivatives, check_same
 from scool_ppl.infer.distributions import NEVER
 from scool_ppl.infer.estep.base import (
     Posterior,
@@ -34,7 +34,6 @@ from scool_ppl.infer.moments import (
     log_joint,
     soft_values,
 )
-from scool_ppl.infer.multilinear import UnsupportedError
 from scool_ppl.infer.priors.base import GraphPrior, Joint
 from scool_ppl.infer.program import Program, promoted
 from scool_ppl.look.evidence import Evidence
