@@ -319,7 +319,8 @@ class Host:
         stack = torch.cat(list(stacks.values())) if len(stacks) > 1 else next(iter(stacks.values()))
         stack = stack if len(used) == len(stack) else stack[used]
         width = max(map(len, uses.values()))
-        if 2 * sum(map(len, uses.values())) >= len(work) * len(used):  # most look at most: all at all, at once
+        most = 2 * sum(map(len, uses.values())) >= len(work) * len(used)
+        if most and all(rows == sorted(set(rows)) for rows in uses.values()):  # all at all, at once, in their order
             mask = torch.zeros(len(self.place), len(used), dtype=torch.bool)
             for name, rows in uses.items():
                 mask[self.place[name], [place[row] for row in rows]] = True

@@ -29,20 +29,20 @@ class Packing:
 
     def __call__(self, requests: Mapping[str, Request]) -> RecordDict:
         """The requests to the clients of one node."""
-        arrays, places = Found(), dict[tuple[int, int], str]()
+        arrays = Found()
 
         def put(value: Array) -> str:
             arrays[place := str(len(arrays))] = value
             return place
 
+        asked = [job.networks for request in requests.values() for job in request if job.networks is not None]
+        stacks = {id(stack): stack for stack, _ in asked}
+        # In the order that they have here: a host that meets them in another may round otherwise.
+        rows = {known: sorted({row for stack, use in asked if id(stack) == known for row in use}) for known in stacks}
+        places = {(known, row): put(self._row(stacks[known], row)) for known in stacks for row in rows[known]}
+
         def networks(job: Job) -> list[str] | None:
-            if job.networks is None:
-                return None
-            stack, use = job.networks
-            for row in use:
-                if (id(stack), row) not in places:
-                    places[id(stack), row] = put(self._row(stack, row))
-            return [places[id(stack), row] for row in use]
+            return None if job.networks is None else [places[id(job.networks.stack), row] for row in job.networks.use]
 
         head = {
             name: [

@@ -81,11 +81,11 @@ def processes(group: int, word: str) -> Iterator[int]:
 
 def begun(here: Place, command: str) -> subprocess.Popen[bytes]:
     """`flwr run`, in the background."""
-    log = (here.folder / "again.log").open("ab")
     words = ["bash", "-euc", command]
-    return subprocess.Popen(
-        words, cwd=here.folder, env=here.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-    )
+    with (here.folder / "again.log").open("ab") as log:
+        return subprocess.Popen(
+            words, cwd=here.folder, env=here.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
 
 
 def test_the_page_and_what_it_says_of_failures(tmp_path: Path) -> None:

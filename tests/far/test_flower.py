@@ -72,9 +72,10 @@ def test_every_model_comes_to_what_one_process_comes_to(model: str) -> None:
 
 def test_records_change_no_bit() -> None:
     """Whatever carries requests, the numbers are the same."""
-    for model in ("scool_sbm", "hedge", "cobo"):
+    for model, parts in (("scool_sbm", None), ("hedge", None), ("cobo", None), ("scool_sbm", [[0, 2], [1, 3]])):
         direct = RemoteClients(Faulty(LocalFabric(*hosts(Clients(FEDERATION, **OPTIONS))), near=False))
-        there, here = fitted(RemoteClients(fabric(grid())), model), fitted(direct, model)
+        nodes = grid_of(hosts(Clients(FEDERATION, **OPTIONS), parts))
+        there, here = fitted(RemoteClients(fabric(nodes)), model), fitted(direct, model)
         same_bits(there.state, here.state)
         assert torch.equal(there.deployed.loss, here.deployed.loss)
 

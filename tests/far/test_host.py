@@ -98,9 +98,9 @@ def test_clients_who_look_at_the_same_networks_do_so_at_once_and_others_one_by_o
         return [host.handle(requests).replies[name][0]["loss"] for name in names]
 
     every = asked([(0, 1, 2, 3)] * 4)
-    few, apart = ([(1,), (3, 0), (2,), (0,)], [(1,), (3, 0), (2,), (0,)])
-    for found in (asked(few), asked(apart, own=True)):
-        for row, (use, losses) in enumerate(zip(few, found, strict=True)):
+    few, mixed = [(1,), (3, 0), (2,), (0,)], [(3, 1, 0, 2), (0, 1, 2, 3), (2, 0, 1), (1, 1, 0)]
+    for uses, found in ((few, asked(few)), (few, asked(few, own=True)), (mixed, asked(mixed))):
+        for row, (use, losses) in enumerate(zip(uses, found, strict=True)):
             torch.testing.assert_close(losses, every[row][list(use)], rtol=0, atol=1e-12)
 
 

@@ -46,16 +46,16 @@ class Place:
 
     def serve(self, command: str) -> subprocess.Popen[bytes]:
         """A server in the background."""
-        log = (self.folder / f"server-{len(self.servers)}.log").open("wb")
-        server = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with (self.folder / f"server-{len(self.servers)}.log").open("wb") as log:
+            server = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         self.servers.append(server)
         time.sleep(10)
         assert server.poll() is None, self.told()
