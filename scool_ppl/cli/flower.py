@@ -65,7 +65,7 @@ app = client_app(silo)
 
 @commands.callback()
 def flower() -> None:
-    """Write the Flower app of a run over silos, or check a silo's file."""
+    """Write the Flower app of silos, or check a silo's file."""
 
 
 @commands.command()

@@ -130,7 +130,9 @@ def test_command(command: str, tmp_path: Path, a_run: Path) -> None:
         words += [] if "--federation" in words else ["--federation", SMALL]
     if words[0] == "choose":
         words += ["--rounds", "1", "--federation", SMALL, *QUICK]
-    if words[0] in ("plot", "resume", "predict", "export", "report", "posterior"):
+    if words[0] == "transfer":
+        words += ["--rounds", "1", "--clients", "8"]
+    if words[0] in ("plot", "resume", "predict", "export", "report", "posterior", "transfer"):
         shutil.copytree(a_run, tmp_path / words[1])
     if words[0] == "resume":
         words = ["3" if word == "25" else word for word in words]

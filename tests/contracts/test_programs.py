@@ -37,7 +37,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "churn": (
         ["scool_sbm", f"{SMALL},order=listed", "1", "out"],
         ["out/history.jsonl", "out/graph.graphml", "out/graph.png"],
-        ["client 0 and client 3 join", "client 1 and client 2 leave", "round   3: 2 clients", "history.jsonl"],
+        ["client 2 and client 3 join", "client 0 and client 1 leave", "round   3: 2 clients", "history.jsonl"],
     ),
     "mcmc": ([SMALL, "1", "20", "2"], [], ["r_hat", "coefficient b", "distance 0 to 3", "edges: probabilities differ"]),
     "choose_prior": ([SMALL, "1", "2"], [], ["scool_sbm blocks=2", "scool_mmsbm", "ring", "highest bound"]),

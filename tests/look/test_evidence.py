@@ -233,7 +233,7 @@ def test_given_evidence_offers_what_that_of_a_round_offers(clients: Clients, tra
     )
     public = [{name for name in dir(each) if not name.startswith("_")} for each in (given, real)]
     assert public[0] - public[1] == set()
-    assert public[1] - public[0] == {"clients", "before", "trained", "unmixed", "looks_twice"}, (
+    assert public[1] - public[0] == {"clients", "before", "trained", "seats", "unmixed", "looks_twice"}, (
         "of which given evidence has none"
     )
     for name in ("num_clients", "seed", "round", "memory"):

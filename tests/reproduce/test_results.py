@@ -76,6 +76,7 @@ def test_every_measure_is_what_it_says(tmp_path):
         "trust": {"hostile": 0.1, "honest": 0.4},
         "history": {"received": [1e6, 3e6]},
         "seconds": {"train": 2.0, "look": 0.5},
+        "epsilon": 3.5,
     }
     experiment = tiny(methods=(LOCAL, method), seeds=(0,))
     results = filled(
@@ -105,6 +106,7 @@ def test_every_measure_is_what_it_says(tmp_path):
         "trust": 0.25,
         "received": 3e6,
         "seconds": 2.5,
+        "epsilon": 3.5,
     }
     compact_only = {"regret", "l1_first", "beyond", "worst_gain", "stack", "single"}
     assert set(wanted) | compact_only == set(MEASURES)

@@ -119,7 +119,7 @@ def test_a_round_with_a_body_from_a_folder_is_delivered_whole(tmp_path: Path) ->
     assert {name.partition(".")[2].partition(".")[2] for name, _ in whole.named_parameters()} >= clients.frozen.keys()
     outputs, mask = clients.predict(state.params)
     tokens = clients.federation.inputs[clients.federation.test[1]]
-    torch.testing.assert_close(whole.predictive(tokens), outputs[1][mask[1]].softmax(-1))
+    torch.testing.assert_close(whole.predictive(tokens), outputs[1][mask[1]].softmax(-1), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(
