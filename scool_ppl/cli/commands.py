@@ -19,7 +19,7 @@ from scool_ppl.cli.federations import commands
 from scool_ppl.cli.flower import commands as flower_commands
 from scool_ppl.cli.models import models
 from scool_ppl.cli.networks import export, predict
-from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients, Quiet, models_of, with_settings
+from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients, Quiet, Shard, models_of, with_settings
 from scool_ppl.cli.report import report
 from scool_ppl.cli.reproduce import reproduce
 from scool_ppl.cli.transfer import transfer
@@ -53,6 +53,7 @@ def fit(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a run that is already there")] = False,
     log: Annotated[list[str] | None, typer.Option(help=f"{', '.join(LOGGERS)}; may be given again")] = None,
     baseline: Annotated[bool, typer.Option("--baseline", help="also train local-only, for the gain over it")] = False,
+    shard: Shard = False,
     quiet: Quiet = False,
 ) -> None:
     """Fit a model to a federation.
@@ -65,7 +66,7 @@ def fit(
         if processes is not None and out is None:
             raise InputError("torchrun has begun several processes, expected --out, the folder of the run; give it")
         leads, folder = processes is None or processes.leads, out or free_name("runs", Path(model).stem)
-        bench = Workbench(data, settings, progress=leads and not quiet, ranks=processes)
+        bench = Workbench(data, settings, progress=leads and not quiet, ranks=processes, shard=shard)
         with nullcontext(folder) if processes is None else processes.folder(folder) as mine, _resumable(folder):
             begun = restarts() > 0 and (mine / MARK).is_file()  # torchrun had to begin anew: the run goes on
             run, logs = Run.open(mine) if begun else mine, (log or ()) if leads else ()
@@ -82,6 +83,7 @@ def resume(
     ] = None,
     data_root: DataRoot = None,
     download: Download = False,
+    shard: Shard = False,
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run from its last checkpoint.
@@ -95,7 +97,9 @@ def resume(
         leads = processes is None or processes.leads
         with nullcontext(run) if processes is None else processes.folder(run) as mine, _resumable(run):
             progress = leads and not quiet
-            result = go_on(mine, rounds, data_root=data_root, download=download, progress=progress, ranks=processes)
+            result = go_on(
+                mine, rounds, data_root=data_root, download=download, progress=progress, ranks=processes, shard=shard
+            )
         if leads:
             _report(result, run)
 

@@ -17,6 +17,7 @@ from scool_ppl.em.absence import add_failed
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import Deployment, EMState
 from scool_ppl.errors import ClientError, InputError
+from scool_ppl.graph.stacks import whole
 from scool_ppl.train.contract import AnyClients, Plan
 from scool_ppl.train.questions import Ensemble, PredictionLoss, Predictor
 
@@ -135,7 +136,7 @@ def deploy(options: Mapping[str, Predictor], clients: AnyClients, rule: Rule) ->
 
 def _finite(predictor: Predictor) -> Tensor:
     """(K,) whether all parameters are finite of each client's network, or of all those in its mixture."""
-    each = [value.flatten(1).isfinite().all(1).cpu() for value in predictor.networks.values()]
+    each = [whole(value.flatten(1).isfinite().all(1)).cpu() for value in predictor.networks.values()]
     sound = torch.stack(each).all(0)
     if predictor.mixture is None:
         return sound

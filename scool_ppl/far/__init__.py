@@ -4,6 +4,7 @@ from scool_ppl.far.host import Host
 from scool_ppl.far.local import LocalFabric
 from scool_ppl.far.ranks import RankFabric, Ranks, ranks
 from scool_ppl.far.remote import RemoteClients
+from scool_ppl.far.sharded import ShardedClients
 from scool_ppl.far.wire import Answers, Description, Fabric, Job, Networks, Reply, Request
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "RemoteClients",
     "Reply",
     "Request",
+    "ShardedClients",
     "ranks",
 ]

@@ -103,7 +103,7 @@ class Asking:
         stack = sent.stack.detach()
         rows, columns, senders = peers.pairs()
         data, model = (senders, rows) if question.whose == "receiver" else (rows, senders)
-        entries = _by(data, self.roster.num_clients)
+        entries = by_owner(data, self.roster.num_clients)
         table = torch.zeros(peers.mask.shape, dtype=stack.dtype)
         found[name] = table
 
@@ -166,7 +166,7 @@ class Asking:
         networks = sent.stack.detach()
         middle = (networks[pairs[:, 0]] + networks[pairs[:, 1]]) / 2
         gradients = torch.zeros(2 * len(pairs), networks.shape[1], dtype=networks.dtype)
-        entries = _by(pairs.T.flatten(), self.roster.num_clients)
+        entries = by_owner(pairs.T.flatten(), self.roster.num_clients)
 
         def build(owner: int) -> Job:
             rows = tuple((entries[owner] % len(pairs)).tolist())
@@ -196,7 +196,7 @@ class Asking:
         sent, peers = self._sent(question.networks), question.peers
         stack = sent.stack.detach()
         rows, columns, senders = peers.pairs()
-        entries = _by(rows, self.roster.num_clients)
+        entries = by_owner(rows, self.roster.num_clients)
         sizes = self.roster.sizes(question.split)
         sizes = sizes if question.whole else sizes.clamp(max=self.probe_size)
         options = {**self._options(question.split), "whole": question.whole}
@@ -282,7 +282,7 @@ class _Asked(torch.autograd.Function):
         return grads[0][:, None] * gradient, None, None
 
 
-def _by(owners: Tensor, count: int) -> list[Tensor]:
+def by_owner(owners: Tensor, count: int) -> list[Tensor]:
     """Positions of each owner's entries."""
     order = owners.argsort(stable=True)
     return list(order.split(torch.bincount(owners, minlength=count).tolist()))

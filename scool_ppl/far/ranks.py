@@ -71,7 +71,7 @@ class Ranks(NamedTuple):
 
     def wait(self) -> None:
         """Until all ranks are here."""
-        _gathered("here", self.world)
+        gathered("here", self.world)
 
 
 @contextmanager
@@ -81,9 +81,12 @@ def ranks() -> Iterator[Ranks | None]:
         yield None
         return
     begin()
+    from torch.distributed.tensor.experimental import implicit_replication
+
     try:
         group = Ranks(dist.get_rank(), dist.get_world_size())
-        yield group
+        with implicit_replication():  # a number for each client, which all ranks have, meets stacks that they share
+            yield group
         group.wait()  # nobody goes while another is still reading what it sent
     finally:
         dist.destroy_process_group()
@@ -127,7 +130,7 @@ class RankFabric:
         self.where: dict[str, int] = {}
 
     def describe(self) -> dict[str, Description]:
-        every = _gathered(self.host.describe(), self.ranks.world)
+        every = gathered(self.host.describe(), self.ranks.world)
         self.where = {name: rank for rank, told in enumerate(every) for name in told}
         return {name: each for told in every for name, each in told.items()}
 
@@ -155,7 +158,7 @@ class RankFabric:
         }
         parts = [_bytes(value) for of in replies.values() for told in of for value in told.values()]
         payload = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.uint8)
-        heads = _gathered((asked, head, dict(faults), len(payload)), self.ranks.world)
+        heads = gathered((asked, head, dict(faults), len(payload)), self.ranks.world)
         if any(each[0] != asked for each in heads):
             raise RunError(
                 "ranks ask for different things, or of networks that differ; they must run the same program on machines of "
@@ -207,7 +210,8 @@ def _sum(value: Tensor) -> int:
     return int(wide.sum(dtype=torch.int64))
 
 
-def _gathered(mine: Any, world: int) -> list[Any]:
+def gathered(mine: Any, world: int) -> list[Any]:
+    """What every rank has, by rank."""
     every: list[Any] = [None] * world
     _carried(dist.all_gather_object, every, mine)
     return every

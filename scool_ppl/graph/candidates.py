@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from scool_ppl.errors import InputError
+from scool_ppl.graph.stacks import is_shared, pieces, rows_here, shared, whole
 
 MANY = 4000
 """Clients above which a table of candidates is not written out as a matrix."""
@@ -199,8 +200,10 @@ class Peers(NamedTuple):
         broken = not_finite(flat)
         if broken is not None:  # 0 * nan is nan: what broke reaches only those who give it weight
             out = self.combine(weights, flat.masked_fill(broken[:, None], 0))
-            out[self.combine(weights.ne(0).to(x), broken.to(x)) > 0] = torch.nan
-            return out.view(len(weights), *x.shape[1:])
+            reached = self.combine(weights.ne(0).to(x), broken.to(x)) > 0
+            return out.masked_fill(reached[:, None], torch.nan).view(len(weights), *x.shape[1:])
+        if is_shared(flat):
+            return self._combine_pieces(weights, flat).view_as(x)
         if self.senders is None:
             return (weights @ flat).view_as(x)
         if flat.shape[1] == 0:
@@ -209,11 +212,29 @@ class Peers(NamedTuple):
         # What embeddings are made for: rows of x, weighted and summed without a copy of them.
         return embedding_bag(senders, flat, per_sample_weights=weights, mode="sum").view(len(weights), *x.shape[1:])
 
+    def _combine_pieces(self, weights: Tensor, flat: Tensor) -> Tensor:
+        """The same of a stack (K, P) that ranks share: each sums up what its own clients get, as the pieces pass by."""
+        here, own = rows_here(flat)
+        receivers, columns, senders = self.pairs()
+        mine = (receivers >= here.start) & (receivers < here.stop)
+        receivers, senders, values = receivers[mine] - here.start, senders[mine], weights[receivers, columns][mine]
+        out = torch.zeros_like(own)
+        for start, rows in pieces(flat):
+            among = (senders >= start) & (senders < start + len(rows))
+            share = torch.zeros(len(out), len(rows), dtype=out.dtype)
+            share.index_put_((receivers[among], senders[among] - start), values[among], accumulate=True)
+            out.addmm_(share, rows)
+        return shared(out, len(flat), flat.device_mesh)  # type: ignore[attr-defined]
+
     def distance(self, own: Tensor, theirs: Tensor, norm: float = 2.0) -> Tensor:
         """|theirs_j - own_i| of each receiver i and candidate j, rows (K, P) -> (K, M) float64, masked or not.
 
         A table goes column by column, so that memory stays at one copy of the rows.
         """
+        if is_shared(theirs):
+            _, rows = rows_here(own.double())
+            columns = [torch.cdist(rows, piece, p=norm) for _, piece in pieces(theirs.double())]
+            return self.take(whole(shared(torch.cat(columns, 1), len(theirs), theirs.device_mesh)))
         if self.senders is None:
             return torch.cdist(own.double(), theirs.double(), p=norm)
         columns = [
@@ -223,6 +244,7 @@ class Peers(NamedTuple):
 
     def inner(self, own: Tensor, theirs: Tensor) -> Tensor:
         """<own_i, theirs_j> of each receiver i and candidate j, rows (K, D) -> (K, M), masked or not."""
+        own, theirs = whole(own), whole(theirs)
         if self.senders is None:
             return own @ theirs.T
         return torch.einsum("kd,kmd->km", own, theirs[self.senders])
@@ -232,5 +254,5 @@ def not_finite(rows: Tensor) -> Tensor | None:
     """Which rows (K, P) are not finite, (K,) bool; None if all are, which their sum says sooner than each of them."""
     if bool(rows.sum().isfinite()):
         return None
-    broken = ~rows.isfinite().all(1)
+    broken = whole(~rows.isfinite().all(1))
     return broken if bool(broken.any()) else None

@@ -23,6 +23,9 @@ from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, RunError, unknown
 from scool_ppl.graph.candidates import Entries
 from scool_ppl.runs.formats import FORMAT, upgraded
+from scool_ppl.runs.tensors import load as load_shared
+from scool_ppl.runs.tensors import save as save_tensors
+from scool_ppl.runs.tensors import sent
 from scool_ppl.train.contract import Evaluation
 from scool_ppl.train.executors.choosing import EXECUTORS
 
@@ -68,6 +71,8 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     temporary = parent / f".new-{target.name}"
     tensors: Tensors = {}
     data = json.dumps(encode(checkpoint, tensors, "")).encode()
+    if sent(tensors):
+        return target
     try:
         if parent.is_symlink():
             raise NotADirectoryError(20, "it is a symbolic link, expected a folder")
@@ -75,8 +80,7 @@ def save(run: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
         tidy(run)
         temporary.mkdir()
         write(temporary / DATA, data)
-        safetensors.torch.save_file(tensors, temporary / TENSORS)
-        (temporary / TENSORS).chmod((temporary / DATA).stat().st_mode)  # safetensors lets nobody else read it
+        save_tensors(temporary / TENSORS, tensors)
         sync(temporary / TENSORS)
         files = {name: _entry(temporary / name)._asdict() for name in (DATA, TENSORS)}
         manifest = {"format": FORMAT, "versions": versions(), "files": files}
@@ -103,15 +107,15 @@ def tidy(run: Path) -> None:
         erase(leftover)
 
 
-def newest(run: Path, before: float = math.inf) -> Checkpoint | None:
+def newest(run: Path, before: float = math.inf, like: Tensor | None = None) -> Checkpoint | None:
     """The last intact checkpoint, None if none was ever written; damaged ones after it are named in a warning each.
 
-    before: of a round before this one.
+    before: of a round before this one. like: a stack that ranks share; then so are those that are read.
     """
     damaged: list[InputError] = []
     for path in reversed([path for path in all_checkpoints(run) if _number(path) < before]):
         try:
-            checkpoint = load(path)
+            checkpoint = load(path, like)
         except InputError as error:
             damaged.append(error)
             continue
@@ -123,8 +127,8 @@ def newest(run: Path, before: float = math.inf) -> Checkpoint | None:
     return None
 
 
-def load(path: Path) -> Checkpoint:
-    """Read and verify one checkpoint; nothing in it is ever executed."""
+def load(path: Path, like: Tensor | None = None) -> Checkpoint:
+    """Read and verify one checkpoint; nothing in it is ever executed. like: see `newest`."""
     try:
         if path.is_symlink() or not path.is_dir():
             raise InputError("it is not a folder")
@@ -134,9 +138,9 @@ def load(path: Path) -> Checkpoint:
             there = ", ".join(sorted(found))
             listed = ", ".join(sorted(manifest.files))
             raise InputError(f"it holds {there[:80]} and lists {listed[:80]}, expected {DATA}, {TENSORS}, {MANIFEST}")
-        content = {name: _verified(path / name, entry) for name, entry in manifest.files.items()}
-        tensors = safetensors.torch.load(content[TENSORS])
-        data = upgraded(_parsed(content[DATA]), tensors, manifest.format)
+        content = _verified(path / DATA, manifest.files[DATA])
+        tensors = _tensors(path / TENSORS, manifest.files[TENSORS], like)
+        data = upgraded(_parsed(content), tensors, manifest.format)
         checkpoint: Checkpoint = decode(Checkpoint, data, tensors, "data")
         _check(checkpoint, _number(path))
     except (OSError, *_LOADING) as error:
@@ -178,6 +182,14 @@ def _manifest(path: Path) -> _Manifest:
         raise InputError(f"it is of format {written}, expected {FORMAT}; use the version of scool_ppl that wrote it")
     manifest: _Manifest = decode(_Manifest, raw, {}, MANIFEST)
     return manifest
+
+
+def _tensors(path: Path, entry: _Entry, like: Tensor | None) -> Tensors:
+    if like is None:
+        return safetensors.torch.load(_verified(path, entry))
+    if _entry(path) != entry:
+        raise InputError(f"{path.name} does not have the size or the SHA-256 that {MANIFEST} promises")
+    return load_shared(path, like)
 
 
 def _verified(path: Path, entry: _Entry) -> bytes:

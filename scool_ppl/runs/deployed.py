@@ -11,10 +11,12 @@ import safetensors.torch
 from safetensors import SafetensorError
 
 from scool_ppl.base.codec import Tensors, decode, encode
-from scool_ppl.base.files import read_regular, replacing
+from scool_ppl.base.files import file_sha256, read_regular, replacing
 from scool_ppl.deploy.blueprint import Blueprint
 from scool_ppl.em.state import Deployment
 from scool_ppl.errors import InputError
+from scool_ppl.runs.tensors import save as save_tensors
+from scool_ppl.runs.tensors import sent
 from scool_ppl.train.questions import Ensemble, Predictor
 
 FOLDER, NETWORKS, CHOICE = "deployed", "networks.safetensors", "deployment.json"
@@ -38,13 +40,15 @@ def save(run: Path, deployment: Deployment, blueprint: Blueprint | None = None) 
     """
     tensors: Tensors = {}
     choice, told = encode(_on_cpu(deployment), tensors, ""), encode(blueprint, tensors, "blueprint")
-    networks = safetensors.torch.save(tensors)
+    if sent(tensors):
+        return
     folder = run / FOLDER
     folder.mkdir(exist_ok=True)
     with replacing(folder / NETWORKS) as temporary:
-        temporary.write_bytes(networks)
+        save_tensors(temporary, tensors)
+        sha256 = file_sha256(temporary)
     content = {
-        "sha256": hashlib.sha256(networks).hexdigest(),
+        "sha256": sha256,
         "deployment": choice,
         "blueprint": told,
     }

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from scool_ppl.base.arguments import check_kind, check_whole
 from scool_ppl.base.codec import Row
@@ -17,6 +18,7 @@ from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import USER_ERRORS, InputError, ScoolError
 from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.graph.stacks import is_shared
 from scool_ppl.runs import checkpoints
 from scool_ppl.runs.checkpoints import Checkpoint
 from scool_ppl.runs.folder import MARK, Run
@@ -141,7 +143,7 @@ def check_rounds(state: EMState, rounds: int, run: Run) -> None:
 def newest(em: EM, run: str | os.PathLike[str] | Run) -> Checkpoint | None:
     """The newest intact checkpoint of a run, if it is of this EM's model, clients, data and schedule."""
     folder = run if isinstance(run, Run) else Run.open(_path(run))
-    last = checkpoints.newest(folder.path)
+    last = checkpoints.newest(folder.path, like=_shared(em))
     if last is not None:
         what = f"the run in '{folder.path}'"
         compare(last.facts, facts(em), what, last.partial)
@@ -160,13 +162,18 @@ def _evaluated(em: EM, last: Checkpoint | None, rounds: int, run: Run) -> Checkp
         return last
     if bool(last.trained.loss.isfinite().any()) or not bool((em.clients.roster.sizes("test") > 0).any()):
         return last
-    before = checkpoints.newest(run.path, before=rounds)
+    before = checkpoints.newest(run.path, before=rounds, like=_shared(em))
     if before is None:
         raise InputError(
             f"round {rounds} of '{run.path}' was not evaluated, and there is no checkpoint before it to go on from; ask "
             f"for {rounds + 1} rounds"
         )
     return before
+
+
+def _shared(em: EM) -> Tensor | None:
+    """A stack that ranks share, where they share the networks."""
+    return next((value for value in em.init().params.values() if is_shared(value)), None)
 
 
 def _opened(run: Folder, resume: bool) -> Run:

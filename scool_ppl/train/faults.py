@@ -10,6 +10,7 @@ from torch import Tensor
 
 from scool_ppl.base.describe import listed
 from scool_ppl.errors import ClientError, InputError
+from scool_ppl.graph.stacks import whole
 from scool_ppl.train.contract import Trained
 
 EXPLODED = 1e3
@@ -36,7 +37,7 @@ def check_training(trained: Trained, present: Tensor, names: Sequence[str]) -> N
     lost = trained.moved & ~trained.loss.isfinite()
     broken = torch.zeros_like(lost)
     for value in (*trained.params.values(), *trained.optimizer_state.values()):
-        broken |= ~value.flatten(1).isfinite().all(1).cpu() if value.dim() > 1 else ~value.isfinite().cpu()
+        broken |= whole(~value.flatten(1).isfinite().all(1) if value.dim() > 1 else ~value.isfinite()).cpu()
     blame(
         {"its training loss is not finite": lost, "its network is not finite after training": broken & present}, names
     )

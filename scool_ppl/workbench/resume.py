@@ -61,11 +61,16 @@ class Request:
             _check_file("network", network, self.network_sha256, run.path)
 
     def workbench(
-        self, data_root: str | Path | None, download: bool, progress: bool = True, ranks: Ranks | None = None
+        self,
+        data_root: str | Path | None,
+        download: bool,
+        progress: bool = True,
+        ranks: Ranks | None = None,
+        shard: bool = False,
     ) -> Workbench:
         """The federation and the settings that were asked for."""
         federation = load_federation(self.federation, seed=self.settings.seed, data_root=data_root, download=download)
-        return Workbench(federation, self.settings, progress=progress, ranks=ranks)
+        return Workbench(federation, self.settings, progress=progress, ranks=ranks, shard=shard)
 
 
 class Opened(NamedTuple):
@@ -105,17 +110,19 @@ def resume(
     download: bool = False,
     progress: bool = True,
     ranks: Ranks | None = None,
+    shard: bool = False,
 ) -> Result:
     """Go on with a run of `scool fit` to `rounds` rounds in all, as many as were asked for if None.
 
     ranks: the processes that share the clients; each has the run in a folder of its own, see `Ranks.folder`.
+    shard: do they share the networks, too?
     """
     run = Run.open(path)
     request = Request.read(run)
     request.check_files(run)
     if rounds is not None:
         request = replace(request, settings=replace(request.settings, rounds=rounds))
-    bench = request.workbench(data_root, download, progress, ranks)
+    bench = request.workbench(data_root, download, progress, ranks, shard)
     with run.locked():
         if rounds is not None:
             # All that is refused is refused before the folder says that more rounds were asked for.

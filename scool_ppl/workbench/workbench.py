@@ -25,11 +25,12 @@ from scool_ppl.em.transfer import Learned
 from scool_ppl.errors import InputError
 from scool_ppl.far.ranks import Ranks
 from scool_ppl.far.remote import RemoteClients
+from scool_ppl.far.sharded import ShardedClients
 from scool_ppl.runs.folder import Run
 from scool_ppl.runs.loggers import loggers_of
 from scool_ppl.runs.rows import against_local, client_rows, number, spread, total_seconds
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Evaluation
+from scool_ppl.train.contract import AnyClients, Evaluation
 from scool_ppl.train.networks import network_path
 from scool_ppl.train.questions import Params
 from scool_ppl.workbench.settings import Settings
@@ -69,6 +70,8 @@ class Workbench:
     progress: bool = True
     ranks: Ranks | None = None
     """The processes that share the clients, where torchrun has begun several."""
+    shard: bool = False
+    """Do these processes share the clients' networks, too?"""
     elsewhere: RemoteClients | None = None
     """The clients, where they live elsewhere."""
     _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -83,15 +86,25 @@ class Workbench:
         return self.federation
 
     @property
-    def clients(self) -> Clients | RemoteClients:
+    def clients(self) -> AnyClients:
         """Made at first use and kept: every model meets the same ones."""
         if self.elsewhere is not None:
             return self.elsewhere
         if "clients" not in self._made:
             whole = self.settings.clients(self.data)
-            self._made["clients"] = whole if self.ranks is None else self.ranks.clients(whole)
-        clients: Clients | RemoteClients = self._made["clients"]
+            self._made["clients"] = self._shared(whole)
+        clients: AnyClients = self._made["clients"]
         return clients
+
+    def _shared(self, whole: Clients) -> AnyClients:
+        """These clients, shared by processes where there are several."""
+        if self.ranks is None and self.shard:
+            raise InputError(
+                "--shard was given to one process, expected several; begin them by torchrun, or leave it out"
+            )
+        if self.ranks is None:
+            return whole
+        return ShardedClients(whole, self.ranks) if self.shard else self.ranks.clients(whole)
 
     @property
     def local(self) -> Fit:
@@ -113,11 +126,7 @@ class Workbench:
         return em if learned is None else learned.begun(em, lambda: first(self.federation.num_clients - 1))
 
     def _em(
-        self,
-        federation: Federation | Roster,
-        clients: Clients | RemoteClients,
-        model: str | os.PathLike[str],
-        choices: Row,
+        self, federation: Federation | Roster, clients: AnyClients, model: str | os.PathLike[str], choices: Row
     ) -> EM:
         built = self.settings.model(model, federation, **choices)
         return EM(built, clients, self.settings.schedule, seed=self.settings.seed)

@@ -19,10 +19,12 @@ from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import load_federation
 from scool_ppl.em.em import EM
 from scool_ppl.em.model import Schedule
-from scool_ppl.errors import RunError
-from scool_ppl.far import Job, Ranks, ranks
+from scool_ppl.errors import ClientError, InputError, RunError
+from scool_ppl.far import Job, Ranks, ShardedClients, ranks
+from scool_ppl.graph.stacks import rows_here, whole
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import AnyClients
+from scool_ppl.train.contract import AnyClients, Plan, Trained
+from scool_ppl.train.questions import Params
 from scool_ppl.zoo.load import load_model
 from tests.helpers.small import brief
 
@@ -43,6 +45,35 @@ def compared(models: list[str], processes: Ranks) -> dict[str, Any]:
         pairs = [(there.state.params[name], value) for name, value in here.state.params.items()]
         pairs += [(there.graph.weights, here.graph.weights), (there.deployed.score, here.deployed.score)]
         found[model] = max(float((one - two).abs().max()) for one, two in pairs)
+    return found
+
+
+def sharded(models: list[str], processes: Ranks) -> dict[str, Any]:
+    """The same where ranks share the networks, or why a model is refused; and who is left out where a client fails."""
+    federation, found = load_federation(SPEC, seed=3), dict[str, Any]()
+    here = Clients(federation, executor="stacked", dtype=torch.float64)
+    there = ShardedClients(here, processes)
+    for model in models:
+        try:
+            mine = fitted(model, federation, there)
+        except InputError as error:
+            found[model] = str(error)
+            continue
+        theirs = fitted(model, federation, here)
+        assert all(len(rows_here(value)[1]) < 5 for value in mine.state.params.values())
+        pairs = [(whole(mine.state.params[name]), value) for name, value in theirs.state.params.items()]
+        pairs += [(mine.graph.weights, theirs.graph.weights), (mine.deployed.score, theirs.deployed.score)]
+        found[model] = max(float((one - two).abs().max()) for one, two in pairs)
+    train = there.own.train
+
+    def fail(params: Params, state: Params | None, plan: Plan) -> Trained:
+        if 4 in there.here and len(there.here) - 1 not in plan.absent:
+            raise ClientError({"client 4": "out of order"})
+        return train(params, state, plan)
+
+    there.own.train = fail  # type: ignore[method-assign]
+    em = EM(brief(load_model("ring", 5)), there, Schedule(1, 1))
+    found["raised"] = sorted(em.step(em.init())[1].quarantined)
     return found
 
 
@@ -126,6 +157,12 @@ if __name__ == "__main__":
         scool(sys.argv[3:])
     with ranks() as group:
         assert group is not None
+        if sys.argv[1] == "shard":
+            told = sharded(sys.argv[3:], group)
+            if group.leads:
+                Path(sys.argv[2]).write_text(json.dumps(told))
+            group.wait()
+            sys.exit()
         found = {**compared(sys.argv[2:], group), **faulty(group), "large": large(group), "traffic": traffic(group)}
         if group.leads:
             Path(sys.argv[1]).write_text(json.dumps(found))
