@@ -1,8 +1,9 @@
 """What does it cost that clients are elsewhere? Rounds over a fabric, and by two ranks of torchrun, beside one process.
 
 A round is that of a run: training, looking, inferring, mixing, evaluating. "hosts" are in this process, and every trip to
-them takes half a millisecond each way. Ranks have a thread each, and the one process as many threads as there are ranks. "a
-message to a silo": the process that a message begins, which reads the silo's file, trains for an epoch, and ends.
+them takes half a millisecond each way. Ranks have a thread each, and the one process as many threads as there are ranks;
+"networks shared" is --shard. "a message to a silo": the process that a message begins, which reads the silo's file, trains
+for an epoch, and ends.
 
     python experiments/benchmarks/far.py
 """
@@ -18,13 +19,14 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
+from typing import Any
 
 import timing
 import torch
 from clients import federation
 
 from scool_ppl import EM, Clients, Schedule, load_model
-from scool_ppl.far import Answers, Host, Job, LocalFabric, RemoteClients, ranks
+from scool_ppl.far import Answers, Host, Job, LocalFabric, RemoteClients, ShardedClients, ranks
 from scool_ppl.train import AnyClients, network_of
 
 LATENCY, CLIENTS, RANKS = 5e-4, 20, 2
@@ -80,18 +82,28 @@ def over_fabric(repeat: int) -> timing.Row:
     return timing.compare(f"MLP 64-64-10, K = {CLIENTS}", sides, repeat, "one process")
 
 
-def work(port: int, count: int, width: float) -> None:
-    """A process of `by_ranks`: it goes on by a round whenever it is told to, and says how much of the CPU that took."""
+NETWORKS: dict[str, dict[str, Any]] = {
+    "CNN of FedAvg, width 0.25": {"name": "cnn", "width": 0.25},
+    "MLP 784-1200-10": {"name": "mlp", "hidden": (1200,)},
+}
+"""Of which clients that ranks share."""
+
+
+def work(port: int, case: str, count: int, shard: bool) -> None:
+    """A process of `by_ranks`: it goes on by a round whenever it is told to, and says how much of the CPU that took, and
+    the most memory that it has had.
+    """
     data = federation(count, 28)
-    whole = Clients(data, network_of(data, "cnn", width=width), executor="loop")
+    whole = Clients(data, network_of(data, **NETWORKS[case]), executor="loop")
     with ranks() as group:
-        one = rounds_of(whole if group is None else group.clients(whole), 1)
+        clients = whole if group is None else ShardedClients(whole, group) if shard else group.clients(whole)
+        one = rounds_of(clients, 1)
         with Client(("localhost", port), authkey=KEY) as line:
             line.send("ready")
             while line.recv():
                 before = time.process_time()
                 one()
-                line.send(time.process_time() - before)
+                line.send((time.process_time() - before, timing.peak_megabytes()))
 
 
 class Workers:
@@ -101,6 +113,7 @@ class Workers:
         with Listener(("localhost", 0), authkey=KEY) as door:
             words = [sys.executable, *program, __file__, str(door.address[1]), *map(str, arguments)]
             environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+            self.megabytes = 0
             self.process = subprocess.Popen(words, env=environment)
             self.lines: list[Connection] = [door.accept() for _ in range(number)]
         for line in self.lines:
@@ -111,8 +124,9 @@ class Workers:
         before = time.perf_counter()
         for line in self.lines:
             line.send(True)
-        cpu = sum(line.recv() for line in self.lines)
-        return time.perf_counter() - before, cpu
+        told = [line.recv() for line in self.lines]
+        self.megabytes = max(megabytes for _, megabytes in told)
+        return time.perf_counter() - before, sum(cpu for cpu, _ in told)
 
     def end(self) -> None:
         for line in self.lines:
@@ -120,12 +134,13 @@ class Workers:
         self.process.wait(timeout=60)
 
 
-def by_ranks(count: int, repeat: int, width: float) -> timing.Row:
-    """Rounds of CNNs in turns."""
+def by_ranks(case: str, count: int, repeat: int) -> timing.Row:
+    """Rounds in turns, and the memory of the largest process of each side."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
     sides = {
-        f"one process, {RANKS} threads": Workers([], 1, RANKS, (count, width)),
-        f"{RANKS} ranks": Workers(torchrun, RANKS, 1, (count, width)),
+        f"one process, {RANKS} threads": Workers([], 1, RANKS, (case, count, 0)),
+        f"{RANKS} ranks": Workers(torchrun, RANKS, 1, (case, count, 0)),
+        f"{RANKS} ranks, networks shared": Workers(torchrun, RANKS, 1, (case, count, 1)),
     }
     seconds: dict[str, dict[str, list[float]]] = {name: {"wall": [], "cpu": []} for name in sides}
     for repetition in range(repeat + 1):
@@ -136,7 +151,11 @@ def by_ranks(count: int, repeat: int, width: float) -> timing.Row:
                 seconds[name]["cpu"].append(cpu)
     for side in sides.values():
         side.end()
-    return timing.row_of(f"CNN of FedAvg, width {width:g}, K = {count}", seconds, next(iter(sides)))
+    row = timing.row_of(f"{case}, K = {count}", seconds, next(iter(sides)))
+    for name, side in sides.items():
+        row["sides"][name]["megabytes"] = side.megabytes
+        print(f"{name}: {side.megabytes} MB")
+    return row
 
 
 def a_message(repeat: int) -> timing.Row:
@@ -158,12 +177,15 @@ def a_message(repeat: int) -> timing.Row:
 
 
 def main() -> None:
-    if len(sys.argv) == 4:
-        work(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    if len(sys.argv) == 5:
+        work(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4] == "1")
         return
     asked = timing.options(__doc__)
-    few = asked.quick
-    rows = [over_fabric(4 * asked.repeat), by_ranks(6 if few else CLIENTS, asked.repeat, 0.25), a_message(asked.repeat)]
+    cnn, mlp = NETWORKS
+    rows = [over_fabric(4 * asked.repeat), by_ranks(cnn, 6 if asked.quick else CLIENTS, asked.repeat)]
+    if not asked.quick:
+        rows.append(by_ranks(mlp, 2 * CLIENTS, 2))
+    rows.append(a_message(asked.repeat))
     timing.keep("far", rows, asked.quick)
 
 

@@ -13,13 +13,18 @@ import timing
 
 
 def of_sides(rows: list[dict[str, Any]]) -> list[str]:
-    """A line for every side of every case."""
-    lines = ["| case | side | seconds | CPU seconds | times the reference |", "| --- | --- | --- | --- | --- |"]
+    """A line for every side of every case, with its memory where that was measured."""
+    sized = any("megabytes" in side for row in rows for side in row["sides"].values())
+    lines = [
+        f"| case | side | seconds | CPU seconds | times the reference |{' peak MB |' if sized else ''}",
+        f"| --- | --- | --- | --- | --- |{' --- |' if sized else ''}",
+    ]
     for row in rows:
         for place, (name, side) in enumerate(row["sides"].items()):
             case = row["case"] if place == 0 else ""
             times = f"{side['times the reference']:.2f}" + (" (reference)" if name == row["reference"] else "")
-            lines.append(f"| {case} | {name} | {side['wall']:.4f} | {side['cpu']:.4f} | {times} |")
+            memory = f" {side.get('megabytes', '')} |" if sized else ""
+            lines.append(f"| {case} | {name} | {side['wall']:.4f} | {side['cpu']:.4f} | {times} |{memory}")
     return lines
 
 

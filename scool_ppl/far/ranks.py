@@ -22,6 +22,7 @@ from scool_ppl.errors import InputError, RunError
 from scool_ppl.far.host import Host
 from scool_ppl.far.remote import RemoteClients
 from scool_ppl.far.wire import Answers, Build, Description, Job, Reply
+from scool_ppl.graph.stacks import carried
 from scool_ppl.train.clients import Clients
 
 CHUNK = 2**26
@@ -169,7 +170,7 @@ class RankFabric:
         for rank, (_, theirs, wrong, size) in enumerate(heads):
             buffer = payload if rank == self.ranks.rank else torch.empty(size, dtype=torch.uint8)
             for start in range(0, size, CHUNK):
-                _carried(dist.broadcast, buffer[start : start + CHUNK], src=rank)
+                carried(dist.broadcast, buffer[start : start + CHUNK], src=rank)
             self.bytes += size * (self.ranks.world - 1)
             found |= _unpacked(theirs, buffer)
             failed |= wrong
@@ -213,14 +214,5 @@ def _sum(value: Tensor) -> int:
 def gathered(mine: Any, world: int) -> list[Any]:
     """What every rank has, by rank."""
     every: list[Any] = [None] * world
-    _carried(dist.all_gather_object, every, mine)
+    carried(dist.all_gather_object, every, mine)
     return every
-
-
-def _carried(call: Any, *arguments: Any, **options: Any) -> None:
-    """A message; that another process has died is one line."""
-    try:
-        call(*arguments, **options)
-    except RuntimeError as error:
-        line = " ".join(str(error).split())
-        raise RunError(f"another process of this run has died or is silent ({line[:120]})") from error

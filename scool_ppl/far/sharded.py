@@ -17,7 +17,7 @@ from scool_ppl.far.exchange import got
 from scool_ppl.far.host import Host, reason
 from scool_ppl.far.ranks import Ranks, gathered
 from scool_ppl.far.wire import Job, Networks, flat
-from scool_ppl.graph.stacks import mesh_of, part_of, pieces, rows_here, shared, whole
+from scool_ppl.graph.stacks import carried, mesh_of, part_of, pieces, rows_here, shared, whole
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Coupling, Evaluation, Facts, Plan, Pull, Trained
 from scool_ppl.train.executors.executor import STARTED, who_started, with_started
@@ -208,7 +208,7 @@ class ShardedClients:
             table[rows[entries], columns[entries]] = got(told, "loss", (len(entries),)).to(table)
 
         self._ask("losses", stack, data, model, options, take)
-        dist.all_reduce(table)  # every entry is 0 on all ranks but one
+        carried(dist.all_reduce, table)  # every entry is 0 on all ranks but one
         return table
 
     def _image_loss(self, question: ImageLoss, when: dict[str, Any]) -> Tensor:

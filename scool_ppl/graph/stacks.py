@@ -7,11 +7,13 @@ written as for any tensor. Here is what needs rows of others, a piece of the sta
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from scool_ppl.errors import RunError
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -63,7 +65,7 @@ def rows_here(stack: Tensor) -> tuple[range, Tensor]:
 
 def whole(values: Tensor) -> Tensor:
     """All rows, on every rank: for some numbers a client."""
-    return values.full_tensor() if is_shared(values) else values
+    return carried(values.full_tensor) if is_shared(values) else values
 
 
 def pieces(stack: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -80,5 +82,14 @@ def pieces(stack: Tensor) -> Iterator[tuple[int, Tensor]]:
             shape = (stop - start, *stack.shape[1:])
             mine = rank == mesh.get_rank()
             rows = own[start - here.start : stop - here.start].contiguous() if mine else own.new_empty(shape)
-            dist.broadcast(rows, src=rank)
+            carried(dist.broadcast, rows, src=rank)
             yield start, rows
+
+
+def carried(call: Any, *arguments: Any, **options: Any) -> Any:
+    """A message between ranks; that another process has died is one line."""
+    try:
+        return call(*arguments, **options)
+    except RuntimeError as error:
+        line = " ".join(str(error).split())
+        raise RunError(f"another process of this run has died or is silent ({line[:120]})") from error

@@ -143,11 +143,11 @@ def check_rounds(state: EMState, rounds: int, run: Run) -> None:
 def newest(em: EM, run: str | os.PathLike[str] | Run) -> Checkpoint | None:
     """The newest intact checkpoint of a run, if it is of this EM's model, clients, data and schedule."""
     folder = run if isinstance(run, Run) else Run.open(_path(run))
-    last = checkpoints.newest(folder.path, like=_shared(em))
+    own = em.init()
+    last = checkpoints.newest(folder.path, like=_shared(own))
     if last is not None:
         what = f"the run in '{folder.path}'"
         compare(last.facts, facts(em), what, last.partial)
-        own = em.init()
         if last.partial and not own.initial:  # format 1 kept theta^0 for every model
             last = last._replace(state=last.state._replace(initial={}))
         compare_state(last.state, own, what)
@@ -162,7 +162,7 @@ def _evaluated(em: EM, last: Checkpoint | None, rounds: int, run: Run) -> Checkp
         return last
     if bool(last.trained.loss.isfinite().any()) or not bool((em.clients.roster.sizes("test") > 0).any()):
         return last
-    before = checkpoints.newest(run.path, before=rounds, like=_shared(em))
+    before = checkpoints.newest(run.path, before=rounds, like=_shared(em.init()))
     if before is None:
         raise InputError(
             f"round {rounds} of '{run.path}' was not evaluated, and there is no checkpoint before it to go on from; ask "
@@ -171,9 +171,9 @@ def _evaluated(em: EM, last: Checkpoint | None, rounds: int, run: Run) -> Checkp
     return before
 
 
-def _shared(em: EM) -> Tensor | None:
+def _shared(state: EMState) -> Tensor | None:
     """A stack that ranks share, where they share the networks."""
-    return next((value for value in em.init().params.values() if is_shared(value)), None)
+    return next((value for value in state.params.values() if is_shared(value)), None)
 
 
 def _opened(run: Folder, resume: bool) -> Run:

@@ -91,10 +91,11 @@ def privacy(folder: Path) -> None:
 
 def torchrun(folder: Path) -> None:
     """Processes come to the bits of one, and so does a run of which one has died."""
-    two, fragile = (Run.open(folder / "runs" / name) for name in ("two", "fragile"))
+    two, fragile, shared = (Run.open(folder / "runs" / name) for name in ("two", "fragile", "shared"))
     assert [row["round"] for row in two.history] == [1, 2, 3, 4, 5]
-    assert [row["round"] for row in fragile.history] == [1, 2, 3]
-    for one, other in zip(two.history, fragile.history, strict=False):
+    assert [row["round"] for row in fragile.history] == [row["round"] for row in shared.history] == [1, 2, 3]
+    for one, other, third in zip(two.history, fragile.history, shared.history, strict=False):
+        assert third["elbo"] == pytest.approx(one["elbo"], rel=1e-3)
         assert (one["elbo"], one["loss"], one["accuracy"]) == (other["elbo"], other["loss"], other["accuracy"])
     assert len(np.load(folder / "answers.npz").files) > 0
 

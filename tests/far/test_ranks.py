@@ -69,8 +69,9 @@ def test_three_ranks_come_to_what_one_process_comes_to_with_every_model(tmp_path
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_is_begun_again_and_the_run_ends_bit_for_bit(tmp_path: Path) -> None:
-    words, flag = [*FIT, *SGD, "--out"], tmp_path / "died"
+@pytest.mark.parametrize("more", [(), ("--shard",)], ids=["each holds all networks", "networks shared"])
+def test_a_rank_that_dies_is_begun_again_and_the_run_ends_bit_for_bit(tmp_path: Path, more: tuple[str, ...]) -> None:
+    words, flag = [*FIT, *SGD, *more, "--out"], tmp_path / "died"
     done = torchrun(PROGRAM, "dies", flag, *words, tmp_path / "twice", options=["--max-restarts", "1"])
     assert done.returncode == 0, done.stderr
     assert flag.exists()
