@@ -117,7 +117,7 @@ def transfer(folder: Path) -> None:
     """What was learned and what was not stand side by side, round by round."""
     rows = table(folder / "runs/transfer/rounds.csv")
     assert {row["model"] for row in rows} == {"meta_l2c", "meta_l2c frozen"}
-    assert {(row["seed"], row["round"]) for row in rows} == {(seed, round) for seed in "12" for round in "12"}
+    assert {(row["seed"], row["round"]) for row in rows} == {("0", "1"), ("0", "2")}
 
 
 RESULTS: dict[str, Callable[[Path], None]] = {
