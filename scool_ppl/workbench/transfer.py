@@ -31,8 +31,9 @@ def transfer(
     """A run's model on other clients, for each seed: from scratch, and with what the run has learned.
 
     The second begins with the parameters of the run's prior that belong to no client, see `em.Learned`; with `freeze` they
-    stay as they are. Networks begin as everybody's do. Settings, hyperparameters but for `choices`, rounds and seed are
-    the run's where nothing else is given. Results and `out` are those of `compare`.
+    stay as they are. Networks begin untrained: under the run's seed where its own began, which a frozen encoder of updates
+    needs. Settings, hyperparameters but for `choices`, rounds and seed are the run's where nothing else is given. Results
+    and `out` are those of `compare`.
     """
     folder = Run.open(run)
     asked = Request.read(folder)
