@@ -5,16 +5,21 @@ At scale `paper` after 300, 5,000 and 40,000 steps, a round being 100; what else
 
 from dataclasses import replace
 
-from scool_ppl.reproduce import PAPER_RESNET, SMALL_CNN, SMOKE, Column, Experiment, Method, at_scale, figures
+from scool_ppl.reproduce import PAPER_RESNET, SMALL_MLP, SMOKE, Column, Experiment, Method, at_scale, figures
 
-METHODS = (Method("CoBo", "cobo"), Method("SCooL-SBM", "scool_sbm"))
+METHODS = (
+    Method("FC", "fc"),
+    Method("IFCA", "ifca", ({"components": 4},)),
+    Method("CoBo", "cobo"),
+    Method("SCooL-SBM", "scool_sbm"),
+)
 
 
 def experiment(scale: str) -> Experiment:
     dataset, size, settings, rounds = at_scale(
         scale,
         smoke=("digits", "train=40", SMOKE, (1, 2)),
-        small=("cifar10", "train=200,test=1000", SMALL_CNN, (1, 2, 5, 10)),
+        small=("mnist", "train=50,test=1000", SMALL_MLP, (1, 2, 5, 20)),
         paper=("cifar100", "train=none", replace(PAPER_RESNET, rounds=400, local_steps=100), (3, 50, 400)),
     )
     return Experiment(
