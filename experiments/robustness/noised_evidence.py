@@ -2,8 +2,8 @@
 
 The same block model with one block ("no blocks") has the same evidence and no prior that connects edges. Methods that look
 at no evidence are run once. Epsilon is that of the client who has revealed most: of training, and with noised evidence of
-both. Where nearly all gradients are clipped only the product of rate and clip matters, so that the clip stays and rates are
-tried.
+both. Rate and clip are the same for all: chosen of rates .5, 1 and 3 and clips .3 and 1 by validation accuracy under seed
+100, of training alone and of the oracle.
 """
 
 from dataclasses import replace
@@ -11,15 +11,14 @@ from dataclasses import replace
 from scool_ppl.reproduce import SMALL_MLP, SMOKE, Column, Experiment, Method, at_scale, figures
 
 PLAIN, EXACT = "no noise", "noise 2, evidence as it is"
-NOISES = (2.0, 4.0, 8.0)
-RATES = tuple({"--learning-rate": rate} for rate in (1.0, 2.0))
+NOISES = (2.0, 4.0)
 METHODS = (
-    Method("Local", "local", RATES, deployed="mixed", only=(PLAIN, EXACT)),
-    Method("FedAvg", "fedavg", RATES, deployed="mixed", only=(PLAIN, EXACT)),
-    Method("FedFomo", "fedfomo", RATES, deployed="mixed"),
-    Method("SCooL-SBM", "scool_sbm", RATES, deployed="mixed"),
-    Method("SCooL, no blocks", "scool_sbm", tuple({"blocks": 1, **rate} for rate in RATES), "mixed"),
-    Method("Oracle", "oracle", RATES, deployed="mixed", only=(PLAIN, EXACT)),
+    Method("Local", "local", deployed="mixed", only=(PLAIN, EXACT)),
+    Method("FedAvg", "fedavg", deployed="mixed", only=(PLAIN, EXACT)),
+    Method("FedFomo", "fedfomo", deployed="mixed"),
+    Method("SCooL-SBM", "scool_sbm", deployed="mixed"),
+    Method("SCooL, no blocks", "scool_sbm", ({"blocks": 1},), deployed="mixed"),
+    Method("Oracle", "oracle", deployed="mixed", only=(PLAIN, EXACT)),
 )
 
 
