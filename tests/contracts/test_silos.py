@@ -5,11 +5,10 @@ and so does the coordinator. And the same app in Flower's simulation. Minutes, s
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from scool_ppl.runs.folder import Run
 from scool_ppl.workbench import Settings
 from scool_ppl.workbench.silos import silo_clients
 from tests.helpers.pages import ROOT, steps
-from tests.helpers.silos import Place, place
+from tests.helpers.silos import Place, descendants, kill, place
 from tests.helpers.states import same_bits
 
 pytestmark = pytest.mark.nightly
@@ -68,15 +67,12 @@ def rounds(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in history.read_text().splitlines()] if history.is_file() else []
 
 
-def processes(group: int, word: str) -> Iterator[int]:
-    """Those of a server of ours whose command has this word."""
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            same = os.getpgid(int(path.name)) == group
-            if same and word in (path / "cmdline").read_bytes().decode().replace("\0", " "):
-                yield int(path.name)
-        except (ProcessLookupError, FileNotFoundError):
-            continue
+def processes(server: int, word: str) -> Iterator[int]:
+    """Those that a server of ours has begun and whose command has this word."""
+    for process in descendants(server):
+        with suppress(OSError):
+            if word in Path(f"/proc/{process}/cmdline").read_bytes().decode():
+                yield process
 
 
 def begun(here: Place, command: str) -> subprocess.Popen[bytes]:
@@ -110,10 +106,11 @@ def test_the_page_and_what_it_says_of_failures(tmp_path: Path) -> None:
         going = begun(here, more)
         waited(lambda: len(rounds(run)) >= 3)
         (tmp_path / "hospital-c" / "mine.npz").rename(tmp_path / "hospital-c" / "hidden.npz")
-        os.killpg(here.servers[4].pid, signal.SIGKILL)
+        for process in [here.servers[4].pid, *descendants(here.servers[4].pid)]:
+            kill(process)
         waited(lambda: (run / "checkpoints" / "round-000004").is_dir())
         for driver in processes(here.servers[0].pid, "flwr-serverapp"):
-            os.kill(driver, signal.SIGKILL)
+            kill(driver)
         going.wait(600)
         waited(lambda: not list(processes(here.servers[0].pid, "flwr-serverapp")))
         assert len(rounds(run)) == 4, "the coordinator died in the middle"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.helpers.pages import ROOT, Step
@@ -61,14 +61,15 @@ class Place:
         assert server.poll() is None, self.told()
         return server
 
-    def end(self, server: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
-        """A server and all that it has begun."""
-        for kind in (how, signal.SIGKILL):
-            try:
-                os.killpg(server.pid, kind)
-                server.wait(20)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
+    def end(self, server: subprocess.Popen[bytes]) -> None:
+        """A server and all that it has begun, whatever group these have joined."""
+        begun = descendants(server.pid)
+        server.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(20)
+        for process in {server.pid, *begun, *(child for each in begun for child in descendants(each))}:
+            kill(process)
+        server.wait()
 
     def told(self) -> str:
         """The last lines of all servers."""
@@ -89,6 +90,25 @@ class Place:
         )
         assert done.returncode == 0, f"{words[-1]}\n{done.stdout}\n{self.told()}"
         return done.stdout
+
+
+def descendants(process: int) -> list[int]:
+    """All that a process has begun, and what these have."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    found = list(children.get(process, ()))
+    for each in found:
+        found += children.get(each, ())
+    return found
+
+
+def kill(process: int) -> None:
+    """At once."""
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
 
 
 @contextmanager
