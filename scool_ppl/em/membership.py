@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl.base.arguments import check_kind, check_names
+from scool_ppl.base.randomness import generator
 from scool_ppl.data.federation import Federation
 from scool_ppl.em.axes import Axes, Layout, learned_axes, parameter_layouts, site_layouts
 from scool_ppl.em.em import EM
@@ -16,7 +17,7 @@ from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.evidence import BlankEvidence
-from scool_ppl.look.peers import JOINED
+from scool_ppl.look.peers import JOINED, each_once, others_at_random
 from scool_ppl.train.contract import AnyClients
 from scool_ppl.train.executors.executor import STARTED, who_started, with_started
 from scool_ppl.train.privacy.account import SPENT
@@ -27,6 +28,8 @@ from scool_ppl.train.round_start import Memory, Remembered
 Values = dict[str, Tensor]
 Build = Callable[[Federation], CooperationModel]
 STARTS = ("best", "warm-up", "initial", "mean")
+AT_ONCE = 2**22
+"""So many pairs of a client who stays and a newcomer are asked about in one exchange."""
 
 
 def join(em: EM, state: EMState, newcomers: Federation, build: Build, start: str = "best") -> tuple[EM, EMState]:
@@ -121,12 +124,12 @@ class _Move:
         """The last graph and its candidates; everybody becomes a candidate anew where a table cannot be kept."""
         if peers.components:
             return self._with_components(peers, weights)
+        table = self._table(peers)
+        if table is not None:
+            return table, carried_over(weights, weights.new_zeros(table.mask.shape), (0,), self.where)
         first = self.fresh.moments.get("Y")
         start = torch.zeros(self.size, self.size) if first is None else first
         if peers.is_table:
-            kept = self._table(peers)
-            if kept is not None:
-                return kept, weights[self.where]
             self.reopened, self.memory[JOINED] = True, Remembered(torch.tensor(self.last.round), ())
             everybody = Peers.everybody(self.size, self.em.model.prior.includes_self)
             return everybody, carried_over(peers.dense(weights), start, (0, 1), self.where)
@@ -150,17 +153,37 @@ class _Move:
         return kept.with_components(components), torch.cat([own.expand(kept.mask.shape), shares], 1)
 
     def _table(self, peers: Peers) -> Peers | None:
-        """A table of peers without those who left; None if there are newcomers, or someone would be left without any."""
-        assert peers.senders is not None
-        if bool((self.where < 0).any()):
+        """A table of peers without those who left; newcomers, and whoever would be left without any, have others at random.
+
+        None if there are such, and the policy looks at all before it chooses among the last candidates.
+        """
+        if peers.senders is None:
             return None
-        place = torch.full((self.em.clients.num_clients,), -1)
-        place[self.where] = torch.arange(self.size)
-        senders = place[peers.senders[self.where]]
-        mask = peers.mask[self.where] & (senders >= 0)
-        looked = None if peers.looked is None else peers.looked[self.where]
-        own = torch.arange(self.size)[:, None].expand_as(senders)
-        return Peers(mask, torch.where(senders < 0, own, senders), looked) if bool(mask.any(1).all()) else None
+        place = torch.full((self.em.clients.num_clients + 1,), -1)
+        place[self.where] = torch.arange(self.size)  # that of newcomers is the last, of nobody
+        place[-1] = -1
+        own = torch.arange(self.size)[:, None]
+        nobody = torch.full((self.size, peers.senders.shape[1]), -1)
+        senders = carried_over(place[peers.senders], nobody, (0,), self.where)
+        mask = carried_over(peers.mask, senders >= 0, (0,), self.where) & (senders >= 0)
+        looked = None if peers.looked is None else carried_over(peers.looked, mask, (0,), self.where)
+        senders = torch.where(senders < 0, own, senders)
+        bare = (~mask.any(1)).nonzero().flatten()
+        if len(bare):
+            if self.em.model.peers.reads_last:
+                return None
+            found = self._at_random(bare, senders.shape[1])
+            assert found.senders is not None
+            senders, mask = senders.index_copy(0, bare, found.senders), mask.index_copy(0, bare, found.mask)
+        return Peers(mask, senders, looked)
+
+    def _at_random(self, clients: Tensor, count: int) -> Peers:
+        """Candidates of these clients (n,), (n, count): others at random, and themselves where they may choose that."""
+        random = generator(self.last.seed, "joined", self.last.round)
+        senders = others_at_random(clients, count, self.size, random)
+        if self.em.model.prior.includes_self:
+            senders[:, 0] = clients
+        return each_once(senders)
 
     def _moments(self, old: Values) -> Values:
         """E_q of sites, uniform for a newcomer where it is a probability."""
@@ -224,21 +247,27 @@ def _started_newcomers(em: EM, moved: EM, state: EMState, start: str) -> EMState
         trained = begin.train(state.params, state.optimizer)
         return _spent(state, begin.clients)._replace(params=trained.params, optimizer=trained.optimizer_state)
     if start == "best":
-        mask = torch.zeros(moved.clients.num_clients, len(stay), dtype=torch.bool).index_fill(0, new, True)
-        others = Peers(mask, stay.expand(len(mask), -1))
-        asked = {"loss": PairLoss(state.params, others, "sender")}
-        clients = moved.counted(state)
-        loss = clients.answer(asked, seed=state.seed, round=state.round)["loss"].nan_to_num(torch.inf)
-        state = _spent(state, clients)
-        donors = stay[loss[new].argmin(1)][:, None]
+        state, best = _who_explains_best(moved, state, new, stay)
+        donors = best[:, None]
     else:
-        chosen = stay if start == "mean" else torch.tensor([moved.clients.names.index(start)])
-        donors = chosen.expand(len(new), -1)
+        donors = (stay if start == "mean" else torch.tensor([moved.clients.names.index(start)]))[None]
     given = {
-        name: value.index_copy(0, new.to(value.device), value[donors].mean(1))
+        name: value.index_copy(0, new.to(value.device), value[donors].mean(1).expand(len(new), *value.shape[1:]))
         for name, value in moved.clients.parts.cooperating(state.params).items()
     }
     return state._replace(params={**state.params, **given})
+
+
+def _who_explains_best(moved: EM, state: EMState, new: Tensor, stay: Tensor) -> tuple[EMState, Tensor]:
+    """Which of those who stay has the lowest loss on each newcomer's training data, (n,); some newcomers at a time."""
+    clients, size = moved.counted(state), moved.clients.num_clients
+    best = []
+    for some in new.split(max(1, AT_ONCE // size)):
+        mask = torch.zeros(size, len(some), dtype=torch.bool).index_fill(0, stay, True)
+        asked = {"loss": PairLoss(state.params, Peers(mask, some.expand(size, -1)), "receiver")}
+        loss = clients.answer(asked, seed=state.seed, round=state.round)["loss"].nan_to_num(torch.inf)
+        best.append(stay[loss[stay].argmin(0)])
+    return _spent(state, clients), torch.cat(best)
 
 
 def _spent(state: EMState, clients: AnyClients) -> EMState:

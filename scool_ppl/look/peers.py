@@ -24,6 +24,13 @@ class PeerPolicy:
     def __call__(self, start: RoundStart) -> Peers:
         raise InputError(f"{type(self).__name__} has no `__call__`; write one that returns the round's Peers")
 
+    @property
+    def reads_last(self) -> bool:
+        """Does it choose among the last round's candidates? Then all are candidates anew once clients have joined; a policy
+        that does not goes on with its table, in which newcomers have candidates at random.
+        """
+        return True
+
     def once_trained(self, start: RoundStart, trained: Params) -> Peers:
         """The candidates once the clients have trained, for policies that look at where they went."""
         return self(start)
@@ -46,6 +53,10 @@ class Components(PeerPolicy):
     """Everybody looks at every component, and at those clients that another policy chooses, by default at none."""
 
     clients: PeerPolicy | None = None
+
+    @property
+    def reads_last(self) -> bool:
+        return self.clients is not None and self.clients.reads_last
 
     def __call__(self, start: RoundStart) -> Peers:
         return self._beside(start, None if self.clients is None else self.clients(self._of_clients(start)))
@@ -190,6 +201,10 @@ class Near(PeerPolicy):
                 "sketch at least 1, explore at least 0"
             )
 
+    @property
+    def reads_last(self) -> bool:
+        return False
+
     def __call__(self, start: RoundStart) -> Peers:
         raise InputError("Near looks at what training did; call `once_trained(start, trained)`, as the driver does")
 
@@ -199,15 +214,10 @@ class Near(PeerPolicy):
             return Peers.everybody(size, start.includes_self)
         moved = self.sketched({name: value - start.params[name] for name, value in trained.items()}, start)
         near = nearest(moved, self.keep, start.present)
-        others = torch.randint(size - 1, (size, self.explore), generator=random)
-        others += others >= torch.arange(size)[:, None]  # anybody but oneself
-        senders = torch.cat([near, others], 1)
+        senders = torch.cat([near, others_at_random(torch.arange(size), self.explore, size, random)], 1)
         if start.includes_self:
             senders = torch.cat([senders, torch.arange(size)[:, None]], 1)
-        senders = senders.sort(1).values
-        twice = torch.zeros_like(senders, dtype=torch.bool)
-        twice[:, 1:] = senders[:, 1:] == senders[:, :-1]
-        return Peers(~twice, senders)
+        return each_once(senders)
 
     def sketched(self, moved: Params, start: RoundStart) -> Tensor:
         """Unit vectors (K, sketch) whose inner products are about the cosines of the updates."""
@@ -221,6 +231,20 @@ class Near(PeerPolicy):
         each = total / total.norm(dim=1, keepdim=True).clamp(min=1e-300)
         each = each - each[start.present].mean(0)
         return (each / each.norm(dim=1, keepdim=True).clamp(min=1e-300)).float()
+
+
+def others_at_random(clients: Tensor, count: int, num_clients: int, random: torch.Generator) -> Tensor:
+    """(n, count): for each of these clients (n,) anybody but itself, some perhaps twice."""
+    others = torch.randint(num_clients - 1, (len(clients), count), generator=random)
+    return others + (others >= clients[:, None])
+
+
+def each_once(senders: Tensor) -> Peers:
+    """The table of these senders (n, M), sorted, without those who are named twice in a row."""
+    senders = senders.sort(1).values
+    twice = torch.zeros_like(senders, dtype=torch.bool)
+    twice[:, 1:] = senders[:, 1:] == senders[:, :-1]
+    return Peers(~twice, senders)
 
 
 def nearest(points: Tensor, count: int, present: Tensor, at_once: int = 2**24) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from scool_ppl import EM, Clients, CooperationModel, Federation, InputError, Schedule, load_federation, load_model
 from scool_ppl.em.membership import carried_over
@@ -235,6 +236,86 @@ def test_a_table_that_would_leave_somebody_alone_is_opened() -> None:
     assert left.peers.senders is None
     assert bool(left.peers.mask[0].any())
     ran(fewer, left)
+
+
+class Squares(TorchDispatchMode):
+    """Shapes of whatever is made meanwhile that has two axes as long as there are clients."""
+
+    def __init__(self, *counts: int) -> None:
+        super().__init__()
+        self.counts, self.found = counts, set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for each in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(each, Tensor) and sum(length in self.counts for length in each.shape) > 1:
+                self.found.add((str(func), tuple(each.shape)))
+        return out
+
+
+def candidates(em: EM, state: EMState) -> dict[str, set[str]]:
+    """Whom each client may learn from, by name, nobody twice."""
+    assert state.peers is not None
+    names, found = em.clients.names, {}
+    for name, senders, mask in zip(names, state.peers.columns(), state.peers.mask, strict=True):
+        known = [names[int(sender)] for sender in senders[mask]]
+        assert len(set(known)) == len(known)
+        found[name] = set(known) - {name}
+        assert len(found[name]) == len(known)
+    return found
+
+
+def test_near_peers_stay_a_table_when_clients_join_and_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No K x K numbers: newcomers, and whoever has lost all candidates, have others at random until the next round."""
+    monkeypatch.setattr("scool_ppl.data.federation.MANY", 10)  # of more clients no true graph is written out
+    monkeypatch.setattr("scool_ppl.em.membership.AT_ONCE", 2 * 107)  # newcomers are asked about two at a time
+    whole = load_federation("permuted:digits:clients=107,groups=2,train=5,test=2,order=listed", seed=3)
+    near = builder("scool_sbm", near=3)
+    em = made("scool_sbm", whole.select(range(101)), near=3)
+    state, _ = em.step(em.init())
+    assert state.peers is not None
+    assert state.peers.mask.shape == (101, 11)
+    for start in ("best", "mean"):
+        with Squares(101, 107) as squares:
+            more, joined = em.join(state, whole.select(range(101, 107)), near, start)
+        assert squares.found == set()
+        assert joined.peers is not None
+        assert joined.peers.mask.shape == (107, 11)
+        now = candidates(more, joined)
+        assert {name: now[name] for name in em.clients.names} == candidates(em, state)
+        assert all(len(now[name]) > 5 for name in whole.names[101:])
+        assert torch.equal(dense(more, joined)[:101, :101], dense(em, state))
+        assert not dense(more, joined)[101:].any()
+    after, _ = more.step(joined)
+    assert after.peers is not None
+    assert after.peers.mask.shape == (107, 11)
+
+    was = candidates(em, state)
+    lonely = whole.names[0]
+    gone = was[lonely]
+    with Squares(101, 101 - len(gone)) as squares:
+        fewer, left = em.leave(state, sorted(gone), near)
+    assert squares.found == set()
+    now = candidates(fewer, left)
+    assert len(now[lonely]) > 5
+    for name in fewer.clients.names:
+        assert now[name] == was[name] - gone or not was[name] - gone
+    fewer.step(left)
+
+
+def test_the_best_start_is_that_of_all_pairs_however_many_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    em = made("scool_sbm", WHOLE.select(range(3)))
+    state, found = ran(em), []
+    for at_once in (1, 2**22):
+        monkeypatch.setattr("scool_ppl.em.membership.AT_ONCE", at_once)
+        more, joined = em.join(state, WHOLE.select(range(3, 6)), builder("scool_sbm"))
+        found.append(joined)
+    same(*found)
+    for newcomer in range(3, 6):
+        copies = [{name: value[[j] * 6] for name, value in state.params.items()} for j in range(3)]
+        loss = [float(more.clients.evaluate(networks, "train").loss[newcomer]) for networks in copies]
+        best = loss.index(min(loss))
+        assert all(torch.equal(value[newcomer], state.params[name][best]) for name, value in joined.params.items())
 
 
 def test_entries_are_carried_to_where_their_client_is() -> None:

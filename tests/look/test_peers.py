@@ -421,3 +421,8 @@ def test_components_are_looked_at_beside_those_whom_another_policy_chooses() -> 
     heaviest = weights[:, :K].masked_fill(torch.eye(K, dtype=torch.bool), -1).topk(2, 1).indices.sort(1).values
     assert torch.equal(kept.columns()[:, :2], heaviest)
     Components(Seated())(start._replace(peers=kept, weights=uniform(K, 5)))
+
+
+def test_components_read_the_last_candidates_where_their_clients_policy_does() -> None:
+    policies = (All(), Top(3), Near(3), Components(), Components(Top(3)), Components(Near(3)))
+    assert [policy.reads_last for policy in policies] == [True, True, False, False, True, False]
