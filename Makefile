@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 FLOWER := .venv-flower/bin
-FLOWER_TESTS := tests/far/test_flower.py tests/far/test_records.py tests/cli/test_flower.py tests/workbench/test_silos.py
+FLOWER_TESTS := tests/far/flower tests/cli/test_flower.py tests/workbench/test_silos.py
 
 .PHONY: fit test test-flower test-nightly check docs browser bench bench-quick clean
 

@@ -29,6 +29,7 @@ def shortest(model):
     return model._replace(e_step=replace(model.e_step, sweeps=1, blocks=1))
 
 
+@pytest.mark.filterwarnings("ignore:training is private, evidence is not")
 @pytest.mark.parametrize("name", experiment_names())
 def test_every_experiment_runs_at_smoke_scale(name, tmp_path, monkeypatch):
     monkeypatch.setattr("scool_ppl.workbench.settings.load_model", hasty)

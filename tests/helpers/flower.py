@@ -12,7 +12,7 @@ import pytest
 from scool_ppl.far import Host
 
 MISSING = "flwr is not installed; `make test-flower` does it"
-flower = pytest.importorskip("scool_ppl.far.flower", reason=MISSING)
+flower = pytest.importorskip("scool_ppl.far.flower.fabric", reason=MISSING)
 flwr = pytest.importorskip("flwr.app", reason=MISSING)
 identity = pytest.importorskip("flwr.supercore.task_identity", reason=MISSING)
 

@@ -10,7 +10,7 @@ from tests.helpers.flower import flwr
 from tests.helpers.refusals import refuses
 from tests.helpers.unequal import clients, federation
 
-records = pytest.importorskip("scool_ppl.far.records")
+records = pytest.importorskip("scool_ppl.far.flower.records")
 
 
 def test_requests_come_back_as_they_were() -> None:

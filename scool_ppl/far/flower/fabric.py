@@ -1,6 +1,6 @@
 """Flower: requests travel through a SuperLink to silos, each of which keeps its data and answers for its own clients.
 
-Here, and in `far/records.py`, is all that the library has to do with flwr; a run is begun by `workbench/silos.py`.
+Here, and in `flower/records.py`, is all that the library has to do with flwr; a run is begun by `workbench/silos.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from scool_ppl.base.describe import listed
 from scool_ppl.data.tables.reading import natural
 from scool_ppl.errors import USER_ERRORS, InputError, ScoolError
-from scool_ppl.far.host import Host, reason
-from scool_ppl.far.records import (
+from scool_ppl.far.flower.records import (
     Packing,
     answered,
     answers_in,
@@ -26,6 +25,7 @@ from scool_ppl.far.records import (
     word_in,
     words,
 )
+from scool_ppl.far.host import Host, reason
 from scool_ppl.far.wire import Answers, Build, Description, Reply, size
 
 Config = Mapping[str, str | int | float | bool]

@@ -24,7 +24,7 @@ from tests.helpers.refusals import refuses
 from tests.helpers.small import brief
 from tests.helpers.states import same_bits
 
-records = pytest.importorskip("scool_ppl.far.records")
+records = pytest.importorskip("scool_ppl.far.flower.records")
 OPTIONS: dict[str, Any] = {"executor": "loop"}
 NAMES = FEDERATION.names
 
