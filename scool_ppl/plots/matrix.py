@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scool_ppl.errors import InputError
-from scool_ppl.graph.candidates import MANY
+from scool_ppl.graph.candidates import MANY, Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.graph.scores import same_group
 from scool_ppl.plots.style import Array, axes_or_new, new_figure, short_names
@@ -53,7 +53,8 @@ def draw_weights(
     highest = highest if highest is not None else 1.0 if graph.kind == "edges" else heaviest
     order = weights_order(graph) if order is None else np.asarray(order)
     if graph.num_clients > MANY:
-        image = ax.imshow(_averaged(graph, order), cmap="viridis", vmin=0, vmax=highest, interpolation="nearest")
+        means = averaged(graph.weights.double().numpy(), graph.peers, order, BINS)
+        image = ax.imshow(means, cmap="viridis", vmin=0, vmax=highest, interpolation="nearest")
         ax.set(
             xticks=[], yticks=[], xlabel="sender", ylabel=f"receiver (means over {graph.num_clients / BINS:.3g} each)"
         )
@@ -69,14 +70,16 @@ def draw_weights(
     return ax
 
 
-def _averaged(graph: CooperationGraph, order: NDArray[np.int64]) -> Array:
-    """Means (BINS, BINS) over the looked-at pairs between consecutive clients of an order; blank where there are none."""
+def averaged(weights: Array, peers: Peers, order: NDArray[np.int64], count: int) -> np.ma.MaskedArray[Any, Any]:
+    """Means (count, count) of weights (K, M) over the looked-at pairs between consecutive clients of an order; masked where
+    there are none.
+    """
     bins = np.empty(len(order), dtype=np.int64)
-    bins[order] = np.arange(len(order)) * BINS // len(order)
-    receivers, columns, senders = (part.numpy() for part in graph.peers.pairs())
-    places, weights = bins[receivers] * BINS + bins[senders], graph.weights.double().numpy()[receivers, columns]
-    looked, sums = np.bincount(places, minlength=BINS**2), np.bincount(places, weights, minlength=BINS**2)
-    return np.ma.masked_array(sums / looked.clip(min=1), looked == 0).reshape(BINS, BINS)
+    bins[order] = np.arange(len(order)) * count // len(order)
+    receivers, columns, senders = (part.numpy() for part in peers.pairs())
+    places, values = bins[receivers] * count + bins[senders], weights[receivers, columns]
+    looked, sums = np.bincount(places, minlength=count**2), np.bincount(places, values, minlength=count**2)
+    return np.ma.masked_array(sums / looked.clip(min=1), looked == 0).reshape(count, count)
 
 
 def _matrix(

@@ -52,10 +52,9 @@ def _helps(summary: Row, clients: Clients) -> str:
 
 
 def _learns(links: Links, names: Sequence[str]) -> str:
-    believed = links.believed
-    if not believed.any():
+    if not links.believed.any():
         return "No link between two clients is believed: everybody learns alone." if len(names) > 1 else ""
-    per_client, taught = believed.sum(1), believed.sum(0)
+    per_client, taught = links.learns, links.teaches
     text = f"A client learns from {per_client.mean():.1f} others in the mean"
     if taught.min() == taught.max():
         text += f", and each is relied on by {taught[0]}."
@@ -71,7 +70,7 @@ def _learns(links: Links, names: Sequence[str]) -> str:
 
 
 def _inside(links: Links, blocks: NDArray[np.int64]) -> str:
-    receivers, senders = np.nonzero(links.believed)
+    receivers, senders = np.nonzero(links.believed)[0], links.senders[links.believed]
     count, sizes = int(blocks.max()) + 1, np.bincount(blocks)
     if not len(receivers) or count == 1:
         return "All clients are one group." if len(receivers) and len(blocks) > 1 else ""
@@ -103,11 +102,12 @@ def _open(links: Links) -> str:
         return ""
     if links.is_best:
         return "This is the most probable graph; how probable others are the model does not say."
-    pairs = ~np.eye(len(links.weights), dtype=bool)
+    pairs = links.pairs
     doubtful = int(((links.weights > 1 - SURE) & (links.weights < SURE) & pairs).sum())
     if not doubtful:
         return "Every pair is decided: its probability of a link is above 95 % or below 5 %."
-    return f"{doubtful:,} of {int(pairs.sum()):,} pairs are open: their probability of a link is between 5 % and 95 %."
+    told = "pairs that were looked at" if links.peers.is_table else "pairs"
+    return f"{doubtful:,} of {int(pairs.sum()):,} {told} are open: their probability of a link is between 5 % and 95 %."
 
 
 def _truth(summary: Row) -> str:

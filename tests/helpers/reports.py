@@ -47,7 +47,10 @@ def clients_table(graph: CooperationGraph) -> str:
 
 
 def folder(path: Path, graph: CooperationGraph, rounds: int = 2, **summary: object) -> Run:
-    """The folder of a run of so many rounds that ended with this graph; in earlier rounds weights were smaller."""
+    """The folder of a run of so many rounds that ended with this graph; in earlier rounds weights were smaller.
+
+    The true graph are the edges above one half, unless the graph is a table.
+    """
     settings: Row = {"rounds": rounds, "width": None}
     asked = {"model": "mine", "federation": "four:digits", "settings": settings, "versions": {"torch": "9.9"}}
     run = Run.create(path, asked)
@@ -56,5 +59,6 @@ def folder(path: Path, graph: CooperationGraph, rounds: int = 2, **summary: obje
         seconds = {"train": 1.0, "look": 0.25}
         run.record({**row(round), "seconds": seconds}, graph if round == rounds else earlier)
     run.draw = list  # type: ignore[method-assign]
-    run.finish({**row(rounds), **summary}, truth=(graph.weights > 0.5).double(), clients=clients_table(graph))
+    truth = None if graph.peers.is_table else (graph.weights > 0.5).double()
+    run.finish({**row(rounds), **summary}, truth=truth, clients=clients_table(graph))
     return run

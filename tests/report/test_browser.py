@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.report import write_report
 from tests.helpers.reports import HOSTILE, cooperation, folder
 
@@ -204,3 +208,34 @@ def test_headings_sort_the_table(page: Any) -> None:
     heads[names.index("train")].click()
     assert column(names.index("train")) == [str(10 + client) for client in range(CLIENTS)]
     assert page.execute_script("return document.querySelectorAll('[aria-sort]').length") == 1
+
+
+def test_many_clients_are_blocks_and_a_table_to_search(
+    page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of more than 4,000 clients: 120, of whom each learns from the three others of its group of four."""
+    for place in ("graph.candidates.MANY", "report.run.LARGEST", "runs.folder.FEW"):
+        monkeypatch.setattr(f"scool_ppl.{place}", 100)
+    place = torch.arange(120)[:, None]
+    senders = place // 4 * 4 + (place + torch.tensor([1, 2, 3])) % 4
+    weights = torch.tensor([0.9, 0.8, 0.7]).double().expand(120, 3)
+    names = tuple(f"client {client}" for client in range(120))
+    graph = CooperationGraph(weights, names, Peers(torch.ones(120, 3).bool(), senders))
+    page.get_log("browser")  # of the page before
+    page.get(write_report(folder(tmp_path / "run", graph).path).as_uri())
+    rows = "return [...document.querySelector('#clients').tBodies[0].rows].map(r => r.innerText.split('\\t'))"
+    assert counted(page, "nodes") == 30
+    assert not page.find_element("id", "level").is_displayed()
+    assert text(page, "found") == "The first 100 of 120 clients."
+    assert [row[0] for row in page.execute_script(rows)] == list(names[:100])
+    page.find_element("id", "search").send_keys("Client 11")
+    assert text(page, "found") == "11 clients found."
+    assert [row[0] for row in page.execute_script(rows)] == ["client 11", *names[110:]]
+    heads = page.find_elements("css selector", "#clients thead button")
+    heads[[head.text for head in heads].index("samples")].click()
+    assert page.execute_script(rows)[0][0] == "client 11"
+    page.find_element("css selector", "#clients tbody button").click()
+    told = text(page, "row")
+    assert told.startswith("client 11\n")
+    assert "learns from 3 clients\nclient 8, w = 0.90, open\nclient 9, w = 0.80, open" in told
+    assert page.get_log("browser") == []

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from scool_ppl.graph.belief import believed as graph_believes
+from scool_ppl.graph.candidates import Peers
 from scool_ppl.report.links import MOST_CELLS, Links, between_blocks, links_of, matrices, strongest
 from tests.helpers.reports import cooperation
 
@@ -65,7 +66,8 @@ def test_means_between_blocks_are_those_of_loops() -> None:
     weights = np.random.default_rng(0).random((7, 7))
     np.fill_diagonal(weights, 0)
     blocks = np.array([0, 1, 0, 2, 1, 0, 0])
-    found = between_blocks(weights, blocks)
+    found = between_blocks(links_of("edges", weights), weights, blocks)
+    assert np.array_equal(between_blocks(links_of("edges", weights), weights, blocks, 2), found[:2, :2])
     for one in range(3):
         for other in range(3):
             pairs = [(i, j) for i in range(7) for j in range(7) if i != j and (blocks[i], blocks[j]) == (one, other)]
@@ -74,10 +76,11 @@ def test_means_between_blocks_are_those_of_loops() -> None:
 
 def test_matrices_are_in_order_and_averaged_where_they_are_large() -> None:
     frame = np.array([[0.0, 0.5], [1.0, 0.25]])
-    small = matrices({"one": frame}, np.array([1, 0]), 1.0)
+    small = matrices({"one": (Peers.everybody(2, True), frame)}, np.array([1, 0]), 1.0)
     assert list(base64.b64decode(small["frames"]["one"])) == [64, 255, 128, 0]
     count = MOST_CELLS + 100
-    large = matrices({"one": np.tile(np.linspace(0, 1, count), (count, 1))}, np.arange(count), 1.0)
+    rows = np.tile(np.linspace(0, 1, count), (count, 1))
+    large = matrices({"one": (Peers.everybody(count, True), rows)}, np.arange(count), 1.0)
     cells = np.frombuffer(base64.b64decode(large["frames"]["one"]), np.uint8).reshape(MOST_CELLS, MOST_CELLS)
     assert large["size"] == len(large["first"]) == MOST_CELLS
     assert large["first"][0] == 0

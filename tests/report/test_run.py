@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from scool_ppl.errors import InputError
+from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.report.run import MANY, groups_of, run_page
+from scool_ppl.report.links import MOST_CELLS
+from scool_ppl.report.run import LARGEST, MANY, MOST_BLOCKS, groups_of, run_page
 from tests.helpers.reports import cooperation, folder
 from tests.helpers.runs import finished
 
@@ -83,6 +88,46 @@ def test_many_clients_are_blocks_first_and_their_strongest_edges(tmp_path: Path)
     assert len(data["edges"]["w"]) == 10_000
     assert len(set(data["edges"]["to"])) == 200
     assert len(page) < 2_000_000
+
+
+def test_thousands_of_clients_are_blocks_and_a_table_to_search_without_a_matrix(tmp_path: Path) -> None:
+    """Client i learns with 0.9, 0.8, 0.7 from the next of its group of four; half of them look at another, too."""
+    size = 4_100
+    assert size > LARGEST
+    place = torch.arange(size)[:, None]
+    senders = torch.cat([place // 4 * 4 + (place + torch.tensor([1, 2, 3])) % 4, (place + 4) % size], 1)
+    mask = torch.ones(size, 4, dtype=torch.bool)
+    mask[::2, 3] = False
+    weights = torch.tensor([0.9, 0.8, 0.7, 0.02]).double().expand(size, 4)
+    names = tuple(f"client {client}" for client in range(size))
+    graph = CooperationGraph(weights, names, Peers(mask, senders), samples=place[:, 0])
+    run = folder(tmp_path / "run", graph, rounds=1)
+    tracemalloc.start()
+    page = run_page(run)
+    assert tracemalloc.get_traced_memory()[1] < 4 * size**2
+    tracemalloc.stop()
+    data = data_of(page)
+    assert len(page) < 1_500_000
+    edges, blocks, clients = data["edges"], data["blocks"], data["clients"]
+    assert edges["counts"] == [3, 4] * (size // 2)
+    assert edges["total"] == 3.5 * size
+    found = np.frombuffer(base64.b64decode(edges["from"]), "<u2")
+    values = np.frombuffer(base64.b64decode(edges["w"]), "<u2") / 65535
+    assert found[:7].tolist() == [1, 2, 3, 2, 3, 0, 5]
+    np.testing.assert_allclose(values[:7], [0.9, 0.8, 0.7, 0.9, 0.8, 0.7, 0.02], atol=1e-4)
+    assert blocks["size"] == [4] * (size // 4)
+    assert len(blocks["x"]) == len(blocks["inside"]) == MOST_BLOCKS
+    assert blocks["inside"] == [0.8] * MOST_BLOCKS
+    between = set(zip(blocks["edges"]["to"], blocks["edges"]["from"], blocks["edges"]["w"], strict=True))
+    assert between == {(block, block + 1, 0.02) for block in range(MOST_BLOCKS - 1)}
+    assert clients["name"] == list(names)
+    assert clients["samples"] == list(range(10, 10 + size))
+    assert set(clients["learns"]) == set(clients["teaches"]) == {3}
+    assert data["matrix"]["size"] == MOST_CELLS
+    text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+    assert f"the first {MOST_BLOCKS} blocks of {size // 4}" in text
+    assert f"{3 * size:,} of {int(3.5 * size):,} pairs that were looked at are open" in text
+    assert "of more than 4,000 clients a run's folder keeps none" in text
 
 
 def test_weights_of_other_clients_are_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.style import Array
@@ -45,6 +46,11 @@ def layout(graph: CooperationGraph, *, seed: int = 0) -> dict[str, tuple[float, 
     return _fitted(graph.names, places)
 
 
+def block_places(sizes: NDArray[np.int64]) -> Array:
+    """A place in [-1, 1]^2 for each of at least one block of so many clients, apart as far as their sizes need."""
+    return _scaled(_centres(np.sqrt(sizes)))
+
+
 def spacing(places: Array) -> float:
     """Distance of places (K, 2) to the nearest other, but for a few pairs that are nearer, or infinite for one."""
     from scipy.spatial import KDTree
@@ -56,10 +62,16 @@ def spacing(places: Array) -> float:
 
 
 def _fitted(names: Sequence[str], places: Array) -> dict[str, tuple[float, float]]:
+    """The places scaled into [-1, 1]^2, by name."""
+    places = _scaled(places)
+    return {name: (float(x), float(y)) for name, (x, y) in zip(names, places, strict=True)}
+
+
+def _scaled(places: Array) -> Array:
     """The places moved and scaled into [-1, 1]^2."""
     places = places - (places.max(axis=0) + places.min(axis=0)) / 2
-    places = places / max(float(np.abs(places).max()), 1e-12)
-    return {name: (float(x), float(y)) for name, (x, y) in zip(names, places, strict=True)}
+    found: Array = places / max(float(np.abs(places).max()), 1e-12)
+    return found
 
 
 def _rows(count: int, others: Array) -> Array:

@@ -3,6 +3,14 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { clients, edges, blocks, palette, believed, kind, score } = data;
+  // Edges of many clients come as bytes, each client's after another's.
+  const unpacked = (text, Numbers) => Array.from(new Numbers(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer));
+  if (data.many) {
+    edges.from = unpacked(edges.from, clients.name.length <= 2 ** 16 ? Uint16Array : Uint32Array);
+    edges.to = edges.counts.flatMap((count, client) => Array(count).fill(client));
+    edges.w = unpacked(edges.w, Uint16Array).map((w) => (w / 65535) * edges.highest);
+    if (edges.strength) edges.strength = unpacked(edges.strength, Uint16Array).map((w) => w / 65535);
+  }
   const MOST = 2500; // arrows that a browser draws at ease
   const [HALF, RADIUS] = [270, 14]; // of the picture's height, and of a client, in pixels
   const MANY = 60; // clients from which on names are seen only when zoomed in
@@ -50,15 +58,17 @@
     [`${score} alone`]: digits(of.alone[place]),
     gain: signed(of.gain[place]),
   });
-  const tellClient = (client) => {
+  const tellClient = (client, where = facts) => {
     const known = { block: String(clients.block[client]) };
     if (clients.group[client] !== null) known["true group"] = String(clients.group[client]);
     if (clients.samples[client] !== null) known.samples = String(clients.samples[client]);
-    facts.replaceChildren(
+    const held = data.many ? [element("p", `The page holds each client's strongest links, ${edges.w.length.toLocaleString("en")} of ${edges.total.toLocaleString("en")}; all are in weights.npz.`)] : [];
+    where.replaceChildren(
       element("h3", clients.name[client]),
       pairs({ ...known, ...fares(clients, client) }),
       ...list(`learns from ${plural(clients.learns[client], "client")}`, learnsFrom(client), edges.from),
       ...list(`teaches ${plural(clients.teaches[client], "client")}`, teaches(client), edges.to),
+      ...held,
     );
   };
   const tellBlock = (block) => {
@@ -83,7 +93,7 @@
     const smallest = of.x.length > 300 ? 3 : of.x.length > MANY ? 5 : 9;
     return Math.max(HALF, Math.min((HALF * RADIUS) / smallest, (2.6 * RADIUS) / Math.max(usual, 1e-3)));
   };
-  const scale = { clients: spacing(clients), blocks: spacing(blocks) };
+  const scale = { clients: data.many ? 1 : spacing(clients), blocks: spacing(blocks) };
   const node = (id, label, block, x, y, title, size) => {
     const [background, border] = [colour(block), ink("--paper")];
     const shown = { background, border: ink("--ink") };
@@ -98,7 +108,7 @@
       return node(i, clients.label[i], clients.block[i], clients.x[i] * scale.clients, clients.y[i] * scale.clients, title, RADIUS);
     });
   const blockNodes = () =>
-    blocks.size.map((size, i) => {
+    blocks.size.slice(0, blocks.x.length).map((size, i) => {
       const title = `block ${i}: ${plural(size, "client")}`;
       return node(i, `${i} (${size})`, i, blocks.x[i] * scale.blocks, blocks.y[i] * scale.blocks, title, 10 + 4 * Math.sqrt(size));
     });
@@ -173,10 +183,10 @@
     document.getElementById("legend").replaceChildren(...lines);
   };
 
-  clients.name.forEach((name, place) => { const option = element("option", name); option.value = place; chooser.append(option); });
+  if (!data.many) clients.name.forEach((name, place) => { const option = element("option", name); option.value = place; chooser.append(option); });
   slider.value = believed;
-  if (blocks.size.length > 1 && blocks.size.length < clients.name.length) document.getElementById("level-label").hidden = false;
-  if (data.startWithBlocks) level.value = "blocks";
+  if (!data.many && blocks.size.length > 1 && blocks.size.length < clients.name.length) document.getElementById("level-label").hidden = false;
+  if (data.many || data.startWithBlocks) level.value = "blocks";
   const whole = () => network.fit({ animation: false });
   slider.addEventListener("input", refreshArrows);
   level.addEventListener("change", () => { nodes.clear(); arrows.clear(); refresh(); whole(); });
@@ -192,5 +202,5 @@
   refresh();
   paintLegend();
   whole();
-  window.report = { network, nodes, arrows };
+  window.report = { network, nodes, arrows, tellClient, held: edges };
 })();
