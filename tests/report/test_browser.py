@@ -225,6 +225,11 @@ def test_many_clients_are_blocks_and_a_table_to_search(
     page.get(write_report(folder(tmp_path / "run", graph).path).as_uri())
     rows = "return [...document.querySelector('#clients').tBodies[0].rows].map(r => r.innerText.split('\\t'))"
     assert counted(page, "nodes") == 30
+    near = (
+        "const p = Object.values(report.network.getPositions());"
+        "return Math.min(...p.flatMap((a, i) => p.slice(0, i).map(b => Math.hypot(a.x - b.x, a.y - b.y))))"
+    )
+    assert page.execute_script(near) > 2 * 17, "blocks of four have a radius of 18, and none covers another"
     assert not page.find_element("id", "level").is_displayed()
     assert text(page, "found") == "The first 100 of 120 clients."
     assert [row[0] for row in page.execute_script(rows)] == list(names[:100])

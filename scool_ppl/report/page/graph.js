@@ -93,7 +93,11 @@
     const smallest = of.x.length > 300 ? 3 : of.x.length > MANY ? 5 : 9;
     return Math.max(HALF, Math.min((HALF * RADIUS) / smallest, (2.6 * RADIUS) / Math.max(usual, 1e-3)));
   };
-  const scale = { clients: data.many ? 1 : spacing(clients), blocks: spacing(blocks) };
+  const radius = (size) => 10 + 4 * Math.sqrt(size); // of a block
+  // So far apart that no block covers another one.
+  const apart = ({ x, y, size }) =>
+    Math.max(HALF, ...x.flatMap((here, i) => x.slice(0, i).map((there, j) => (radius(size[i]) + radius(size[j])) / Math.max(Math.hypot(here - there, y[i] - y[j]), 1e-3))));
+  const scale = data.many ? { clients: 1, blocks: apart(blocks) } : { clients: spacing(clients), blocks: spacing(blocks) };
   const node = (id, label, block, x, y, title, size) => {
     const [background, border] = [colour(block), ink("--paper")];
     const shown = { background, border: ink("--ink") };
@@ -110,7 +114,7 @@
   const blockNodes = () =>
     blocks.size.slice(0, blocks.x.length).map((size, i) => {
       const title = `block ${i}: ${plural(size, "client")}`;
-      return node(i, `${i} (${size})`, i, blocks.x[i] * scale.blocks, blocks.y[i] * scale.blocks, title, 10 + 4 * Math.sqrt(size));
+      return node(i, `${i} (${size})`, i, blocks.x[i] * scale.blocks, blocks.y[i] * scale.blocks, title, radius(size));
     });
   const arrow = (place, of, block) => {
     const share = strength(of)[place];
