@@ -17,7 +17,7 @@ test: .venv/ready-test  ## the tests
 test-flower: .venv-flower/ready  ## what needs Flower, in an environment of its own: Flower wants older libraries
 	$(FLOWER)/python -m pytest -n 2 -q $(FLOWER_TESTS)
 
-test-nightly: .venv-flower/ready-nightly  ## what takes many minutes: docs/silos.md with its servers, and a simulation
+test-nightly: .venv-flower/ready-nightly  ## what takes minutes: docs/silos.md with its servers, a simulation, docs/torchrun.md, runs of many processes
 	$(FLOWER)/python -m pytest -q -m nightly
 
 check: .venv/ready-dev  ## what CI runs: lint, format, types, tests

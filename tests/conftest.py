@@ -12,6 +12,7 @@ import torch
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; tests interrupt themselves
     signal.signal(signal.SIGINT, signal.default_int_handler)
+os.environ["HF_HUB_OFFLINE"] = "1"  # what cannot be fetched here is not asked for, five times and more slowly each time
 os.environ["SCOOL_CACHE"] = tempfile.mkdtemp(prefix="scool-cache-")  # tests leave no notes of what is fast here
 torch.set_num_threads(1)  # two test processes with two threads each would wait for one another
 

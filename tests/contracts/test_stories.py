@@ -139,7 +139,7 @@ def test_the_stories_are_there() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name in LONG else [])
+        pytest.param(name, marks=[pytest.mark.nightly] if name in LONG else [])
         for name in sorted(set(STORIES) - {ALONE, ELSEWHERE})
     ],
 )

@@ -63,13 +63,19 @@ def test_two_ranks_come_to_what_one_process_comes_to(tmp_path: Path) -> None:
     agrees(FEW, tmp_path, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_three_ranks_come_to_what_one_process_comes_to_with_every_model(tmp_path: Path) -> None:
     agrees(model_names(), tmp_path, 3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [(), ("--shard",)], ids=["each holds all networks", "networks shared"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param((), id="each holds all networks"),
+        pytest.param(("--shard",), id="networks shared", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_rank_that_dies_is_begun_again_and_the_run_ends_bit_for_bit(tmp_path: Path, more: tuple[str, ...]) -> None:
     words, flag = [*FIT, *SGD, *more, "--out"], tmp_path / "died"
     done = torchrun(PROGRAM, "dies", flag, *words, tmp_path / "twice", options=["--max-restarts", "1"])
@@ -84,7 +90,7 @@ def test_a_rank_that_dies_is_begun_again_and_the_run_ends_bit_for_bit(tmp_path: 
     assert [row["round"] for row in Run.open(tmp_path / "twice").history] == [1, 2, 3, 4]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_of_ranks_is_a_run_like_any_other(tmp_path: Path) -> None:
     """It goes on in one process, and predicts; only the leader writes."""
     done = torchrun("scool_ppl", *FIT, *SGD, "--out", tmp_path / "run")
