@@ -171,10 +171,6 @@ def agrees(models: list[str], folder: Path) -> None:
             assert "\n" not in gap
 
 
-def test_two_ranks_that_share_the_networks_come_to_what_one_process_comes_to(tmp_path: Path) -> None:
-    agrees(["fedfomo", "cobo"], tmp_path)
-
-
 @pytest.mark.slow
 def test_every_model_does_what_the_page_says(tmp_path: Path) -> None:
     assert set(rows()) == set(model_names())
