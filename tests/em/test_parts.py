@@ -269,6 +269,7 @@ def test_updates_that_are_mixed_are_those_of_what_cooperates() -> None:
 
 def test_private_training_clips_and_noises_all_that_is_trained_and_nothing_else() -> None:
     """DP-SGD of both executors, and without noise or clipping the bits of plain training on the same batches."""
+    pytest.importorskip("opacus", reason="opacus is not installed")
     ends = []
     for executor in ("stacked", "loop"):
         whose = clients(executor, frozen=("1.bias",), privacy=Privacy(noise=1.0, clip=0.5))

@@ -37,6 +37,7 @@ def test_a_tokenizer_of_transformers_is_read_from_its_folder(tmp_path: Path) -> 
 
 
 def test_what_is_no_tokenizer_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
     with pytest.raises(
         InputError, match=r"^tokens=.* is no tokenizer \(.*\); expected bytes, characters, or a model"
     ) as told:

@@ -36,6 +36,8 @@ TABLE = Peers(torch.tensor([[True, True]] * 3 + [[True, False]]), torch.tensor([
 
 
 def private(noise: float = 0.0, clip: float = CLIP, **options: Any) -> Clients:
+    if noise > 0:
+        pytest.importorskip("opacus", reason="opacus is not installed")
     return small(K, privacy=Privacy(0.0, math.inf, evidence_noise=noise, evidence_clip=clip), **options)
 
 
