@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from scool_ppl.data.federation import Federation
-from scool_ppl.data.roster import Roster
 from scool_ppl.errors import USER_ERRORS, ClientError, InputError
 from scool_ppl.far.asking import by_owner
 from scool_ppl.far.exchange import got
@@ -19,10 +18,9 @@ from scool_ppl.far.ranks import Ranks, gathered
 from scool_ppl.far.wire import Job, Networks, flat
 from scool_ppl.graph.stacks import carried, mesh_of, part_of, pieces, rows_here, shared, whole
 from scool_ppl.train.clients import Clients
-from scool_ppl.train.contract import Coupling, Evaluation, Facts, Plan, Pull, Trained
+from scool_ppl.train.contract import Coupling, Evaluation, Facts, Plan, Pull, Trained, Wrapper
 from scool_ppl.train.executors.executor import STARTED, who_started, with_started
 from scool_ppl.train.faults import check_held_out, check_probed
-from scool_ppl.train.networks.parts import Parts
 from scool_ppl.train.privacy.evidence import differentiable
 from scool_ppl.train.questions import (
     Ensemble,
@@ -41,7 +39,7 @@ from scool_ppl.train.questions import (
 Found = TypeVar("Found")
 
 
-class ShardedClients:
+class ShardedClients(Wrapper):
     """Clients shared by ranks as their networks are: a rank trains and holds those of its own clients, and a stack of
     networks is a tensor of which each rank has some rows (`graph/stacks.py`).
 
@@ -67,7 +65,8 @@ class ShardedClients:
                 "networks that are private, in part or by how they train, were to be shared by processes, expected none "
                 "that are; leave --shard out"
             )
-        self.everybody, self.ranks, self.network = clients, ranks, clients.network
+        super().__init__(clients)
+        self.ranks, self.network = ranks, clients.network
         self.here = part_of(count, ranks.rank, world)
         self.mesh = mesh_of(world)
         self.own = clients.for_federation(clients.federation.select(self.here))
@@ -79,50 +78,15 @@ class ShardedClients:
         return f"ShardedClients({self.num_clients} networks of {self.bytes_per_model} bytes, {len(self.here)} of them here)"
 
     @property
-    def roster(self) -> Roster:
-        return self.everybody.roster
-
-    @property
-    def federation(self) -> Federation:
-        return self.everybody.federation
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.everybody.names
-
-    @property
-    def num_clients(self) -> int:
-        return self.everybody.num_clients
-
-    @property
-    def parts(self) -> Parts:
-        return self.everybody.parts
-
-    @property
-    def account(self) -> None:
-        """They promise nothing."""
-
-    @property
-    def bytes_per_model(self) -> int:
-        return self.everybody.bytes_per_model
-
-    @property
-    def carried(self) -> None:
-        """Not told: what travels depends on which clients share a rank."""
-
-    @property
     def executor_name(self) -> str:
         return self.own.executor_name
 
     def use_executor(self, name: str) -> None:
         self.own.use_executor(name)
 
-    def away(self, round: int) -> Mapping[str, str]:
-        return {}
-
     def facts(self) -> Facts:
         """As in one process, where the run may go on."""
-        return self.everybody.facts()
+        return self.clients.facts()
 
     def for_federation(self, federation: Federation) -> Self:
         raise InputError("clients whose networks are shared by processes were to get other data; use one process")
@@ -186,7 +150,7 @@ class ShardedClients:
             asked = question._replace(networks=self._mine(question.networks), present=present)
             return self._gathered(self._together(lambda: self.own.answer({"own": asked}, **when)["own"]))
         if isinstance(question, LabelEntropy):
-            return self.everybody.answer({"entropy": question}, **when)["entropy"]
+            return self.clients.answer({"entropy": question}, **when)["entropy"]
         raise InputError(
             "this model looks at gradients of clients' losses, which processes that share the networks cannot give; leave "
             "--shard out, or choose another model"

@@ -46,7 +46,7 @@ from scool_ppl.train.networks.examine import examine
 from scool_ppl.train.networks.parts import declared
 from scool_ppl.train.networks.precision import PRECISIONS, in_bf16
 from scool_ppl.train.privacy.account import STEPS, Account, steps_made
-from scool_ppl.train.privacy.evidence import check_question, noised_own, noised_pairs
+from scool_ppl.train.privacy.evidence import check_question, noised
 from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.train.questions import (
     Alignment,
@@ -443,11 +443,11 @@ class Clients:
         if isinstance(question, PairLoss):
             probe = probes[question.split]
             pairs = self.pair_loss(question.networks, question.peers, probe, question.whose)
-            return noised_pairs(pairs, question, probe.mask.sum(1), self.privacy, seed, round, self.names)
+            return noised(pairs, question, probe.mask.sum(1), self.privacy, seed, round, self.names)
         if isinstance(question, OwnLoss):
             probe = probes[question.split]
             own = self.own_loss(question.networks, probe)
-            own = noised_own(own, question, probe.mask.sum(1), self.privacy, seed, round, self.names)
+            own = noised(own, question, probe.mask.sum(1), self.privacy, seed, round, self.names)
             return _of(question.present, own)
         if isinstance(question, Alignment):
             probe, (receivers, _, senders) = probes[question.split], question.peers.pairs()

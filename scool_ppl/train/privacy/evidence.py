@@ -71,7 +71,7 @@ def differentiable(question: OwnLoss) -> bool:
 def releases(question: Question, num_clients: int) -> Tensor:
     """(K,) 1 for everybody who has to look at its images for the answer, 0 for the others."""
     if isinstance(question, PairLoss):
-        return (torch.bincount(_pairs(question)[0], minlength=num_clients) > 0).double()
+        return (torch.bincount(_asked(question, num_clients)[0], minlength=num_clients) > 0).double()
     if isinstance(question, OwnLoss) and question.present is not None:
         return question.present.double().cpu()
     return torch.ones(num_clients, dtype=torch.float64)
@@ -82,43 +82,28 @@ def bounded(losses: Tensor, clip: float) -> Tensor:
     return losses if clip == math.inf else losses.nan_to_num(clip, clip, -clip).clamp(-clip, clip)
 
 
-def noised_pairs(
+def noised(
     losses: Tensor,
-    question: PairLoss,
+    question: PairLoss | OwnLoss,
     sizes: Tensor,
     privacy: Privacy | None,
     seed: int,
     round: int,
     names: Sequence[str],
 ) -> Tensor:
-    """Losses of pairs (K, M) with each owner's noise; sizes: (K,) images in the probes."""
+    """Losses of pairs (K, M), or of each client's own network (K,), with the noise of whoever's images they are of; sizes:
+    (K,) images in the probes.
+    """
     if privacy is None or not privacy.evidence_noise:
         return losses
-    data, rows, columns = _pairs(question)
-    noise = torch.zeros(len(data), dtype=torch.float64)
-    for owner in data.unique().tolist():
-        mine = data == owner
-        number = 0 if question.release is None else int(question.release[owner])
-        noise[mine] = noise_of(privacy, int(mine.sum()), int(sizes[owner]), seed, round, names[owner], number)
-    return losses.index_put((rows, columns), noise.to(losses), accumulate=True)
-
-
-def noised_own(
-    losses: Tensor,
-    question: OwnLoss,
-    sizes: Tensor,
-    privacy: Privacy | None,
-    seed: int,
-    round: int,
-    names: Sequence[str],
-) -> Tensor:
-    """Losses (K,) of each client's own network with its noise; sizes: (K,) images in the probes."""
-    if privacy is None or not privacy.evidence_noise:
-        return losses
-    numbers = torch.zeros(len(names)) if question.release is None else question.release
-    each = zip(sizes.tolist(), names, numbers.tolist(), strict=True)
-    noise = [noise_of(privacy, 1, int(size), seed, round, name, int(number)) for size, name, number in each]
-    return losses + torch.cat(noise).to(losses)
+    owners, places = _asked(question, len(names))
+    noise = torch.zeros(len(owners), dtype=torch.float64)
+    counts = torch.bincount(owners, minlength=len(names)).tolist()
+    for owner, mine in enumerate(owners.argsort(stable=True).split(counts)):
+        if len(mine):
+            number = 0 if question.release is None else int(question.release[owner])
+            noise[mine] = noise_of(privacy, len(mine), int(sizes[owner]), seed, round, names[owner], number)
+    return losses.index_put(places, noise.to(losses), accumulate=True)
 
 
 def noise_of(privacy: Privacy, count: int, size: int, seed: int, round: int, name: str, number: int) -> Tensor:
@@ -130,7 +115,10 @@ def noise_of(privacy: Privacy, count: int, size: int, seed: int, round: int, nam
     return scale * torch.randn(count, generator=random, dtype=torch.float64)
 
 
-def _pairs(question: PairLoss) -> tuple[Tensor, Tensor, Tensor]:
-    """Whose images each pair is about, and its place in the table: all (n,)."""
+def _asked(question: PairLoss | OwnLoss, num_clients: int) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Whose images each loss is of, (n,), and its place in the answer."""
+    if isinstance(question, OwnLoss):
+        everybody = torch.arange(num_clients)
+        return everybody, (everybody,)
     rows, columns, senders = question.peers.pairs()
-    return (senders if question.whose == "receiver" else rows).cpu(), rows, columns
+    return (senders if question.whose == "receiver" else rows).cpu(), (rows, columns)
