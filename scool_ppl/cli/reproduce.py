@@ -34,6 +34,9 @@ def reproduce(
     document: Annotated[
         Path | None, typer.Option(help="a Markdown file whose section of this experiment is renewed")
     ] = None,
+    method: Annotated[list[str] | None, typer.Option(help="only this row; may be given several times")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="only this column; may be given several times")] = None,
+    seeds: Annotated[int | None, typer.Option(help="only the first so many seeds")] = None,
     data_root: DataRoot = None,
     download: Download = True,
     device: Device = Settings.device,
@@ -43,12 +46,15 @@ def reproduce(
     """Run an experiment of a paper and print its table.
 
     Cells that are stored already are kept: interrupt it and go on by the same command, delete a cell to run it again.
+    With --method, --column or --seeds the table is of that part of the grid; its cells are of use for the whole.
     """
     console = Console(markup=False)  # labels may have brackets
     if name is None:
         console.print(_listing())
         return
     experiment = load_experiment(name, scale)
+    if method or column or seeds is not None:
+        experiment = experiment.part(method or (), column or (), seeds)
     stem = f"{Path(name).stem}-{scale}"
     try:
         out.mkdir(parents=True, exist_ok=True)

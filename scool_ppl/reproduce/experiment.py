@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 from scool_ppl.base.codec import Row
 from scool_ppl.errors import InputError, unknown
@@ -66,6 +66,8 @@ class Column(NamedTuple):
     share: float = 0.0
     seeds: int | None = None
 
+
+Labelled = TypeVar("Labelled", Method, Column)
 
 ALWAYS = (
     *("rounds", "local_epochs", "warmup_epochs", "local_steps", "learning_rate", "momentum", "weight_decay"),
@@ -225,6 +227,26 @@ class Experiment:
                         seen.add(cell.key)
                         yield cell
 
+    def part(self, methods: Sequence[str] = (), columns: Sequence[str] = (), seeds: int | None = None) -> Experiment:
+        """Some rows and columns, by label, and the first so many seeds, all by default: the same cells, without figures."""
+        if seeds is not None and not 1 <= seeds <= len(self.seeds):
+            raise InputError(f"seeds is {seeds}, expected 1 to {len(self.seeds)}, as many as '{self.title}' has")
+        rows, places = _labelled("method", self.methods, methods), _labelled("column", self.columns, columns)
+        rows = tuple(
+            row._replace(
+                only=None if row.only is None else tuple(place.label for place in places if row.runs_in(place))
+            )
+            for row in rows
+        )
+        return replace(
+            self,
+            methods=rows,
+            columns=places,
+            seeds=self.seeds[:seeds],
+            paper={row.label: self.paper[row.label] for row in rows if row.label in self.paper},
+            figures=None,
+        )
+
     def seeds_of(self, column: Column, method: Method) -> tuple[int, ...]:
         """The seeds of a row and column, the first ones of all; none where the method is not run."""
         most = min(known for known in (column.seeds, method.seeds, len(self.seeds)) if known is not None)
@@ -235,6 +257,14 @@ class Experiment:
         first = seed == self.seeds[0]
         graphs = self.graphs if first else ()
         return Cell(column, method.model, choice, seed, graphs, self.predictions and first, self.compact)
+
+
+def _labelled(kind: str, known: tuple[Labelled, ...], labels: Sequence[str]) -> tuple[Labelled, ...]:
+    """Those with the labels, in the experiment's order; all if none is given."""
+    for label in labels:
+        if label not in [each.label for each in known]:
+            raise unknown(kind, label, [each.label for each in known])
+    return tuple(each for each in known if not labels or each.label in labels)
 
 
 def described(model: str, choice: Mapping[str, Any]) -> str:

@@ -88,6 +88,8 @@ def test_the_command_lists_experiments_and_refuses_unknown_ones(capsys, tmp_path
         (["scool_table2", "--scale", "huge"], "unknown scale 'huge'"),
         (["scool_table2", "--jobs", "0"], "jobs is 0"),
         (["scool_table2", "--document", str(document_without)], "has no section"),
+        (["scool_table2", "--seeds", "2"], "seeds is 2, expected 1 to 1"),
+        (["scool_table2", "--method", "scool_sbm"], "unknown method 'scool_sbm'; known: CoBo,"),
         ([str(faulty)], f"scool: {faulty}, line 2: TypeError"),
     ):
         with pytest.raises(SystemExit) as end:

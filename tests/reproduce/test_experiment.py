@@ -39,6 +39,30 @@ def test_names_are_checked_before_anything_runs(changes, words):
         tiny(**changes)
 
 
+def test_a_part_of_the_grid_has_cells_of_the_whole():
+    other = COLUMN._replace(label="other")
+    whole = tiny(columns=(COLUMN, other), methods=(LOCAL, SBM._replace(only=("tiny",))), paper={"Local": {"tiny": "1"}})
+    assert whole.part() == whole
+    part = whole.part(["SBM"], ["other", "tiny"], seeds=1)
+    assert [cell.request for cell in part.cells(lambda *_: {})] == [whole.cell(COLUMN, SBM, {}, 0).request]
+    assert [cell.key for cell in part.tuning()] == [cell.key for cell in whole.tuning()]
+    assert not list(whole.part(columns=["other"], methods=["SBM"]).cells(lambda *_: {}))
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"methods": ["local"]}, "unknown method 'local'.*Local"),
+        ({"columns": ["tinny"]}, "unknown column 'tinny'.*tiny"),
+        ({"seeds": 3}, "seeds is 3, expected 1 to 2"),
+        ({"seeds": 0}, "seeds is 0, expected 1 to 2"),
+    ],
+)
+def test_an_unknown_part_is_refused(part, words):
+    with pytest.raises(InputError, match=words):
+        tiny().part(**part)
+
+
 def test_rows_that_share_a_cell_run_it_once():
     both = tiny(methods=(LOCAL, Method("Local again", "local", deployed="trained")))
     assert [cell.key for cell in both.cells(lambda *_: {})] == ["tiny | local | seed 0", "tiny | local | seed 1"]
