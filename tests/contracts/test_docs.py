@@ -11,6 +11,8 @@ import re
 import runpy
 import shlex
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -107,33 +109,44 @@ def test_the_trap_of_the_tutorial_is_caught_and_its_remedy_works(
     assert run_command(["check", "mine.py"], tmp_path) == 0, capsys.readouterr().out
 
 
+def model_of(run: str) -> str:
+    """The model of the command that writes this folder: the documents say it before they use the folder."""
+    (fit,) = {command for command in COMMANDS if command.startswith("scool fit") and f"--out {run}" in command}
+    word = shlex.split(fit)[2]
+    return "hedge" if word.startswith("-") else word
+
+
 @pytest.fixture(scope="module")
-def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of two rounds, for the commands that begin with one."""
-    folder = tmp_path_factory.mktemp("run")
-    assert (
-        run_command(["fit", "scool_sbm", "blocks=2", "--clients", "8", "--out", "run", "--rounds", "2", *QUICK], folder)
-        == 0
-    )
-    return folder / "run"
+def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a run of two rounds of a model, for the commands that begin with one."""
+
+    @cache
+    def written(model: str) -> Path:
+        folder = tmp_path_factory.mktemp(model)
+        assert run_command(["fit", model, "--clients", "8", "--out", "run", "--rounds", "2", *QUICK], folder) == 0
+        return folder / "run"
+
+    return written
 
 
 @pytest.mark.parametrize("command", OTHERS, ids=lambda command: f"{COMMANDS[command]}-{command}"[:90])
-def test_command(command: str, tmp_path: Path, a_run: Path) -> None:
+def test_command(command: str, tmp_path: Path, run_of: Callable[[str], Path]) -> None:
     words = shlex.split(command)[1:]
     if "hospitals" in command:
         write_hospitals(tmp_path / "hospitals", rows=30)
     if words[0] == "fit":
         words += ["--rounds", "2", *QUICK]
     if words[0] == "compare":
-        words += ["--rounds", "1", "--seeds", "1", *QUICK]
+        models = words[1 : words.index("--seeds")]
+        assert all(model_path(model).is_file() for model in models)
+        words = ["compare", *models[:5], *words[1 + len(models) :], "--rounds", "1", "--seeds", "1", *QUICK]
         words += [] if "--federation" in words else ["--federation", SMALL]
     if words[0] == "choose":
         words += ["--rounds", "1", "--federation", SMALL, *QUICK]
     if words[0] == "transfer":
         words += ["--rounds", "1", "--clients", "8"]
     if words[0] in ("plot", "resume", "predict", "export", "report", "posterior", "transfer"):
-        shutil.copytree(a_run, tmp_path / words[1])
+        shutil.copytree(run_of(model_of(words[1])), tmp_path / words[1])
     if words[0] == "resume":
         words = ["3" if word == "25" else word for word in words]
     assert run_command(words, tmp_path) == 0
