@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -340,8 +340,9 @@ class Federation:
             truth=truth,
             num_classes=num_classes,
             task=task,
-            preparation=preparation if preparation is not None and num_classes == len(preparation.labels) else None,
         )
+        if preparation is not None and federation.num_classes == len(preparation.labels):
+            federation = replace(federation, preparation=preparation)
         warn_of_clients(federation)
         return federation
 

@@ -38,6 +38,8 @@ class Joined(NamedTuple):
 
 def read_datasets(datasets: Mapping[str, Dataset[Any]], input: str | None = None, label: str | None = None) -> Joined:
     """The items of each client's Dataset, one after the other; texts become their places in the alphabet."""
+    if not datasets:
+        raise InputError("no datasets were given, expected one for each client")
     parts = [read_items(dataset, name, input, label) for name, dataset in datasets.items()]
     shapes = sorted({tuple(part.inputs.shape[1:]) for part in parts})
     if len(shapes) != 1:

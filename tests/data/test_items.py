@@ -17,6 +17,7 @@ from torchvision.transforms import ToTensor
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.items import read_items
 from scool_ppl.errors import InputError
+from scool_ppl.tasks import Classification
 from tests.helpers.federations import same_lists
 
 
@@ -85,6 +86,9 @@ def test_items_as_hugging_face_has_them() -> None:
     assert texts.targets.tolist() == labels
     assert torch.equal(texts.inputs, federation.inputs[:10])
     assert Federation.from_datasets({"zoo": Items(rows, features=features)}, num_classes=5).num_classes == 5
+    for task in (Classification(2), "classification"):
+        told = Federation.from_datasets({"zoo": Items(renamed)}, input="picture", label="animal", task=task)
+        assert (told.class_names, told.num_classes) == (("cat", "dog"), 2), "whoever says the task"
     short = Items([(torch.zeros(2), label) for label in labels], classes=["only one"])
     assert Federation.from_datasets([short]).class_names == ()
 
@@ -133,5 +137,5 @@ def test_datasets_of_different_shapes_are_refused() -> None:
     datasets = [TensorDataset(torch.zeros(5, size), torch.zeros(5, dtype=torch.long)) for size in (2, 3)]
     with pytest.raises(InputError, match=r"shapes \[\(2,\), \(3,\)\], expected one shape"):
         Federation.from_datasets(datasets)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="no datasets were given, expected one for each client"):
         Federation.from_datasets([])
