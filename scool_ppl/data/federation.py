@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from scool_ppl.base.arguments import check_kind, check_whole, whole
+from scool_ppl.base.arguments import check_kind, check_names, check_whole, whole
 from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
 from scool_ppl.base.describe import feed, shown_html
 from scool_ppl.base.files import write_npz
@@ -209,8 +209,8 @@ class Federation:
         """
         if num_classes is not None:
             check_whole("num_classes", num_classes, least=0)
-        if isinstance(names, str):
-            raise InputError(f"names is the text '{names}', expected a list of names, one for each client")
+        if names is not None:
+            check_names("names", names)
         if task is None:
             task = "classification" if num_classes is None else Classification(num_classes)
         task, x, y = read_task(task, inputs, targets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scool_ppl.base.arguments import check_kind, finite
 from scool_ppl.base.arrays import ArrayLike, long_tensor
 from scool_ppl.base.randomness import generator
 from scool_ppl.errors import InputError, unknown
@@ -61,6 +62,7 @@ def rows_per_client(clients: ArrayLike, count: int) -> tuple[list[Tensor], list[
     if isinstance(clients, Tensor | np.ndarray):
         per_row = clients.ndim < 2 and clients.dtype != object
     else:
+        check_kind("clients", clients, Collection, "give an owner for each row, or a list of rows for each client")
         per_row = all(isinstance(owner, int | float | np.number) for owner in clients)
     if per_row:
         owner = long_tensor(clients, "clients").flatten()
@@ -80,10 +82,15 @@ def rows_per_client(clients: ArrayLike, count: int) -> tuple[list[Tensor], list[
     return list(lists), list(range(len(lists)))
 
 
+def check_fractions(validation: float, test: float) -> None:
+    """Raises InputError unless these are parts of a client's rows that leave some to train on."""
+    if not finite(validation, test) or min(validation, test) < 0 or validation + test >= 1:
+        raise InputError(f"validation={validation} and test={test}, expected fractions from 0 whose sum is below 1")
+
+
 def fractions(rows: Tensor, validation: float, test: float, seed: int, name: str) -> list[Tensor]:
     """A client's rows as train, validation, test; keyed by the client's name, so other clients do not matter."""
-    if not (validation >= 0 and test >= 0 and validation + test < 1):
-        raise InputError(f"validation={validation} and test={test}, expected fractions from 0 whose sum is below 1")
+    check_fractions(validation, test)
     mixed = rows[torch.randperm(len(rows), generator=generator(seed, "split", name))]
     held_out, held_back = round(test * len(rows)), round(validation * len(rows))
     parts = mixed.split([held_out, held_back, len(rows) - held_out - held_back])

@@ -160,7 +160,7 @@ def test_a_federation_cannot_be_reassigned_and_prints_shortly() -> None:
 REFUSED: list[Case] = [
     (lambda: arrays(num_classes=-1), "num_classes is -1, expected a whole number of at least 0"),
     (lambda: arrays(num_classes=2.5), "num_classes is 2.5, expected a whole number"),
-    (lambda: arrays(names="ab"), "names is the text 'ab', expected a list of names, one for each client"),
+    (lambda: arrays(names="ab"), "names is the text 'ab', expected a list of names; write ['ab']"),
     (lambda: arrays(names=["a", "a"]), "names ['a'] are repeated or empty"),
     (lambda: arrays(seed="a"), "seed is 'a', expected a whole number"),
     (lambda: Federation.from_npz(None), "path is None, expected"),  # type: ignore[arg-type]

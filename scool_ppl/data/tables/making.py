@@ -14,7 +14,7 @@ from scool_ppl.base.describe import listed
 from scool_ppl.data.checks import warn_of_clients
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.preparation import Numeric, Preparation
-from scool_ppl.data.reading import SPLITS, fractions
+from scool_ppl.data.reading import SPLITS, check_fractions, fractions
 from scool_ppl.data.tables.columns import texts
 from scool_ppl.data.tables.features import chosen_features
 from scool_ppl.data.tables.learning import Array, Missing, Scale, Stacked, learn, learn_anew
@@ -97,14 +97,13 @@ def _classification(task: Task | str) -> bool:
 
 def _by_fractions(tables: Mapping[str, Any], validation: float, test: float, seed: int) -> Array:
     """(N,) the split of each row, by seeded fractions of every client's rows."""
-    found = []
-    if small := [
-        f"{name} ({len(table)})" for name, table in tables.items() if validation and len(table) * validation <= 0.5
-    ]:
+    check_fractions(validation, test)
+    if small := [f"{name} ({len(table)})" for name, table in tables.items() if 0 < len(table) * validation <= 0.5]:
         raise InputError(
             f"too few rows for validation={validation}: {listed(small)}; expected at least {int(0.5 / validation) + 1} a "
             "client; leave these clients out, or say validation=0 for models that need none"
         )
+    found = []
     for name, table in tables.items():
         codes = np.zeros(len(table), dtype=np.int64)
         for code, rows in enumerate(fractions(torch.arange(len(table)), validation, test, seed, name)):

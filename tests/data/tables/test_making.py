@@ -280,6 +280,7 @@ REFUSED: list[Case] = [
         lambda: made({**TABLES, "a": TABLES[NAMES[0]][:1], "b": TABLES[NAMES[0]][:2]}),
         "too few rows for validation=0.2: a (1), b (2); expected at least 3 a client; leave these clients out, or say",
     ),
+    (lambda: made(validation=-0.1), "validation=-0.1 and test=0.2, expected fractions from 0 whose sum is below 1"),
     (lambda: made("nowhere/"), "no file or folder 'nowhere'; expected a folder of tables"),
 ]
 
