@@ -71,8 +71,8 @@ def _read(folder: Path) -> dict[str, str]:
         raise InputError(f"no folder '{folder}', expected one of .txt files, or of folders of such; write text:FOLDER")
     found: dict[str, str] = {}
     for place in sorted(folder.iterdir()):
-        files = sorted(place.rglob("*.txt")) if place.is_dir() else [place] if place.suffix == ".txt" else []
-        if place.name.startswith(".") or not files:
+        files = sorted(file for file in (place, *place.rglob("*")) if _is_text(file, folder))
+        if not files:
             continue
         name = place.name if place.is_dir() else place.stem
         if name in found:
@@ -83,6 +83,12 @@ def _read(folder: Path) -> dict[str, str]:
     if not found:
         raise InputError(f"'{folder}' has no .txt files, expected one a client, or folders of such; add some")
     return found
+
+
+def _is_text(path: Path, folder: Path) -> bool:
+    """By its ending; what is hidden, or inside something hidden, is none."""
+    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return path.suffix.lower() == ".txt" and not hidden and not path.is_dir()
 
 
 def _text(file: Path) -> str:

@@ -36,6 +36,16 @@ def test_every_file_and_every_folder_is_a_client(folder: Path) -> None:
         assert len(found.test[client]) == round(0.2 * len(rows))
 
 
+def test_endings_in_capitals_are_read_and_hidden_files_are_not(folder: Path) -> None:
+    before = texts(str(folder), 0, length=8)
+    (folder / "ann.txt").rename(folder / "ann.TXT")
+    (folder / "bob/2.txt").rename(folder / "bob/2.Txt")
+    for hidden in (folder / ".draft.txt", folder / "bob/._1.txt", folder / "bob/.old/0.txt"):
+        hidden.parent.mkdir(exist_ok=True)
+        hidden.write_text("not meant")
+    assert texts(str(folder), 0, length=8).fingerprint == before.fingerprint
+
+
 def test_the_same_seed_deals_the_same_windows(folder: Path) -> None:
     one, two, other = (texts(str(folder), seed, length=8, windows=10) for seed in (0, 0, 1))
     assert one.fingerprint == two.fingerprint != other.fingerprint
