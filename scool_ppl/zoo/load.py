@@ -29,6 +29,9 @@ FACTS: dict[str, Callable[[Federation | Roster], Any]] = {
 }
 """Parameters of `build` that are facts of the federation, not choices of the user."""
 
+OF_PAIRS = ("truth",)
+"""Those of them that are (K, K); the others are (K,)."""
+
 HIDDEN = ("num_clients", *FACTS)
 
 
@@ -78,11 +81,12 @@ def load_module(model: str | os.PathLike[str]) -> ModuleType:
 
 
 def _check_fact(name: str, value: Any, num_clients: int) -> None:
-    """A fact that is given by hand has an entry for each client, along all its axes."""
-    shape = getattr(value, "shape", None)
-    if shape is None or len(shape) == 0 or set(shape) != {num_clients}:
+    """A fact that is given by hand has an entry for each client, or for each pair of clients."""
+    shape, expected = getattr(value, "shape", None), (num_clients,) * (2 if name in OF_PAIRS else 1)
+    if shape is None or tuple(shape) != expected:
         found = type(value).__name__ if shape is None else f"of shape {tuple(shape)}"
-        raise InputError(f"{name} is {found}, expected a tensor with {num_clients} clients along each axis")
+        each = "pair of clients" if name in OF_PAIRS else "client"
+        raise InputError(f"{name} is {found}, expected a tensor {expected}, an entry for each {each}")
 
 
 def hyperparameters(model: str | os.PathLike[str]) -> dict[str, inspect.Parameter]:

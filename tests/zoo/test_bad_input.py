@@ -34,7 +34,12 @@ REFUSED: list[Case] = [
     (lambda: load_model("oracle", 3), "'oracle' needs truth"),
     (
         lambda: load_model("oracle", 3, truth=torch.ones(2, 2)),
-        "truth is of shape (2, 2), expected a tensor with 3 clients",
+        "truth is of shape (2, 2), expected a tensor (3, 3)",
+    ),
+    (lambda: load_model("oracle", 3, truth=torch.ones(3)), "truth is of shape (3,), expected a tensor (3, 3)"),
+    (
+        lambda: load_model("fedavg", 3, samples=torch.ones(3, 3)),
+        "samples is of shape (3, 3), expected a tensor (3,), an entry for each client",
     ),
     (lambda: load_model("fedavg", 3, samples=[1, 2, 3]), "samples is list, expected a tensor"),
     (lambda: load_model("scool_sbm", 3, block=4), "did you mean 'blocks'?"),
