@@ -17,7 +17,7 @@ from functools import partial
 
 import torch
 
-from scool_ppl import CooperationModel, NaturalGradient
+from scool_ppl import CooperationModel, InputError, NaturalGradient
 from scool_ppl.infer.priors import Attention, FilterEncoder
 from scool_ppl.look import All, MixedValidation, Top
 from scool_ppl.mix import MixUpdates
@@ -39,6 +39,8 @@ def build(
     multiplies the updates before they are encoded. `encoder`: file of a trained one, a new one if none. `frozen`: use it as
     it is. `keep`: peers kept after `after` rounds, all if none (paper: a tenth). `clip` as in scool_sbm, `after` as in l2c.
     """
+    if frozen and encoder is None:
+        raise InputError("meta_l2c has frozen=True and no encoder, expected the file of a trained one; pass encoder=")
     prior = Attention(num_clients, scale=scale, soft=True, includes_self=True)
     if encoder is not None:
         prior.encoder = FilterEncoder.load(encoder).requires_grad_(not frozen)

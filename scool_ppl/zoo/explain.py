@@ -8,14 +8,15 @@ import re
 import textwrap
 import types
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from scool_ppl.base.describe import described
+from scool_ppl.base.options import declared
 from scool_ppl.base.plugins import user_code
 from scool_ppl.data.specs import load_federation
 from scool_ppl.deploy.portfolio import Portfolio
 from scool_ppl.em.model import CooperationModel
-from scool_ppl.zoo.load import hyperparameters, load_model, load_module, model_names, model_path
+from scool_ppl.zoo.load import hyperparameters, load_model, load_module, model_names
 
 SMALL = "permuted:digits:clients=4,groups=2,train=20,test=20"
 """The federation that a model is built for, to see its parts."""
@@ -57,8 +58,7 @@ def explain(model: str | os.PathLike[str]) -> Explanation:
     built = load_model(model, small.num_clients, federation=small)
     tracks = built.tracks if isinstance(built, Portfolio) else {"": built}
     told = meanings(model)
-    with user_code(f"the signature of build in '{model}' cannot be read", model_path(model)):
-        hints = get_type_hints(module.build)
+    hints = declared(module.build)
     return Explanation(
         inspect.getdoc(module) or "",
         [_part(name, track) for name, track in tracks.items()],

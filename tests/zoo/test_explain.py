@@ -45,6 +45,18 @@ def test_a_docstring_is_read_by_its_names(tmp_path: Path) -> None:
     ]
 
 
+def test_types_that_only_checkers_import_are_no_reason_to_refuse(tmp_path: Path) -> None:
+    """As for `load_model`; a default of None is told with its type."""
+    head = (
+        "from __future__ import annotations\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pandas\n"
+    )
+    text = head + FILE.replace("flag: bool = True", "flag: bool = True, of: pandas.Series = None, least: int = None")
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    kinds = {one.name: one.kind for one in explain(path).hyperparameters}
+    assert (kinds["first"], kinds["of"], kinds["least"]) == ("whole number", "", "whole number or none")
+
+
 def test_all_tracks_of_a_portfolio_are_told() -> None:
     found = explain("hedge")
     assert [(part.name, part.parts["prior"]) for part in found.parts] == [
