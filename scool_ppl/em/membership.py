@@ -217,9 +217,11 @@ class _Move:
             elif name in old and old[name].shape == value.shape:
                 found[name] = old[name]
             elif name in parameters:
+                before = tuple(old[name].shape) if name in old else "there is none"
                 raise InputError(
-                    f"parameter '{name}' of {type(prior).__name__} is now {tuple(value.shape)}, was of another; build "
-                    "the model with the same hyperparameters, or say in `client_axes` which axes are clients"
+                    f"parameter '{name}' of {type(prior).__name__} is now {tuple(value.shape)}, in the state {before}, "
+                    "expected one shape; build the model with the same hyperparameters, or say in `client_axes` which axes "
+                    "are clients"
                 )
             else:
                 found[name] = value

@@ -348,13 +348,17 @@ class Undeclared(type(load_model("l2c", 2).prior)):  # type: ignore[misc]
         ),
         (
             lambda em, state: made("scool_sbm").join(ran(made("scool_sbm")), NEWCOMER, builder("scool_sbm", blocks=3)),
-            "parameter 'B_unconstrained' of SBM is now .3, 3., .*same hyperparameters",
+            r"'B_unconstrained' of SBM is now \(3, 3\), in the state \(8, 8\), expected one shape; .*same hyperparameters",
         ),
         (
             lambda em, state: made("l2c").leave(
                 ran(made("l2c")), [LEAVER], lambda f: builder("l2c")(f)._replace(prior=Undeclared(f.num_clients, 0.01))
             ),
             "parameter 'alpha' of Undeclared .* say in `client_axes`",
+        ),
+        (
+            lambda em, state: em.leave(state, [LEAVER], builder("l2c")),
+            r"parameter 'alpha' of FreeRows is now \(4, 4\), in the state there is none",
         ),
     ],
 )
