@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from scool_ppl.base.arguments import check_whole
 from scool_ppl.base.arrays import ArrayLike, float_tensor, long_tensor
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import check_finite, check_numbers, check_range
@@ -76,6 +77,9 @@ class Classification(_Categorical):
     score: ClassVar[str] = "accuracy"
     num_classes: int
 
+    def __post_init__(self) -> None:
+        check_whole("num_classes", self.num_classes, least=0)
+
     @classmethod
     def of(cls, inputs: Tensor, targets: Tensor, num_classes: int | None = None) -> Classification:
         """As many classes as the targets show, unless they are given."""
@@ -131,6 +135,9 @@ class NextToken(_Categorical):
     score: ClassVar[str] = "accuracy"
     num_classes: ClassVar[int] = 0
     vocabulary: int
+
+    def __post_init__(self) -> None:
+        check_whole("vocabulary", self.vocabulary, least=0)
 
     @classmethod
     def of(cls, inputs: Tensor, targets: Tensor, vocabulary: int | None = None) -> NextToken:

@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from scool_ppl.base.arguments import finite, positive, whole
 from scool_ppl.base.arrays import ArrayLike, float_tensor
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import check_finite, check_numbers
@@ -32,7 +33,8 @@ class Regression:
     variance: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (0 < self.sigma < math.inf and self.dimensions >= 1 and 0 <= self.variance < math.inf):
+        possible = positive(self.sigma) and whole(self.dimensions) and finite(self.variance)
+        if not possible or self.variance < 0:
             raise InputError(
                 f"Regression(sigma={self.sigma}, dimensions={self.dimensions}, variance={self.variance}): expected a "
                 "positive sigma, at least one dimension and a variance from 0 up"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from scool_ppl.base.arguments import positive
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.categorical import Classification
@@ -29,9 +29,11 @@ class Weighted(Classification):
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        found = [float(weight) for weight in self.weights]
-        if len(found) != self.num_classes or not all(0 < weight < math.inf for weight in found):
-            raise InputError(f"weights are {found}, expected {self.num_classes} positive numbers, one for each class")
+        super().__post_init__()
+        if len(self.weights) != self.num_classes or not positive(*self.weights):
+            raise InputError(
+                f"weights are {self.weights}, expected {self.num_classes} positive numbers, one for each class"
+            )
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return super().losses(outputs, targets) * outputs.new_tensor(self.weights)[targets]

@@ -105,6 +105,14 @@ def test_wrong_arrays_are_refused(changes: dict[str, Any], words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("count", [-1, 2.5, "a"])
+def test_classes_and_tokens_are_counted(count: Any) -> None:
+    with pytest.raises(InputError, match=f"num_classes is {count!r}, expected a whole number of at least 0"):
+        Classification(count)
+    with pytest.raises(InputError, match=f"vocabulary is {count!r}, expected a whole number of at least 0"):
+        NextToken(count)
+
+
 def test_only_classes_that_a_client_has_are_its_own_outputs_and_all_tokens_are() -> None:
     counts = torch.tensor([[3, 0, 1], [0, 0, 2]])
     assert Classification(3).own_outputs(counts).tolist() == [[True, False, True], [False, False, True]]

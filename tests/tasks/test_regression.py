@@ -125,7 +125,10 @@ def test_wrong_arrays_are_refused(changes: dict[str, Any], words: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"sigma": 0.0}, {"sigma": math.nan}, {"sigma": math.inf}, {"dimensions": 0}, {"variance": -1.0}],
+    [
+        *({"sigma": 0.0}, {"sigma": math.nan}, {"sigma": math.inf}, {"sigma": "wide"}),
+        *({"dimensions": 0}, {"dimensions": 1.5}, {"variance": -1.0}, {"variance": "much"}),
+    ],
     ids=str,
 )
 def test_impossible_likelihoods_are_refused(options: dict[str, float]) -> None:

@@ -42,5 +42,7 @@ def test_balanced_classes_have_the_same_part_in_a_loss_whose_weights_are_one_on_
 def test_what_cannot_be_weighed_is_refused() -> None:
     with pytest.raises(InputError, match="expected 3 positive numbers, one for each class"):
         Weighted(3, (1.0, 2.0))
+    with pytest.raises(InputError, match=r"weights are \('a', 1.0\), expected 2 positive numbers"):
+        Weighted(2, ("a", 1.0))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="of regression were to be balanced, expected a classification"):
         balanced(Regression(), torch.zeros(0))
