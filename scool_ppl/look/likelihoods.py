@@ -144,7 +144,8 @@ class ModelMixture(Likelihood):
     average: float | None = None
 
     def __post_init__(self) -> None:
-        if not positive(self.n_eff, self.temperature) or not (self.average is None or 0 < self.average <= 1):
+        share = self.average is None or (positive(self.average) and self.average <= 1)
+        if not positive(self.n_eff, self.temperature) or not share:
             raise InputError(
                 f"ModelMixture(n_eff={self.n_eff}, temperature={self.temperature}, average={self.average}): expected "
                 "positive numbers and an average in (0, 1] or none"

@@ -134,7 +134,8 @@ class EpsilonGreedy(PeerPolicy):
     remember: bool = False
 
     def __post_init__(self) -> None:
-        if not whole(self.count) or not 0 <= self.epsilon <= 1 or not (finite(self.decay) and self.decay >= 0):
+        shares = finite(self.epsilon, self.decay) and 0 <= self.epsilon <= 1 and self.decay >= 0
+        if not whole(self.count) or not shares:
             raise InputError(
                 f"EpsilonGreedy(count={self.count}, epsilon={self.epsilon}, decay={self.decay}): "
                 "expected a count of at least 1, epsilon in [0, 1] and a decay of at least 0"

@@ -297,6 +297,14 @@ def test_a_moving_average_counts_the_first_look_in_full_and_keeps_what_is_not_lo
         assert known == pytest.approx(last)
 
 
+@pytest.mark.parametrize("average", [0.0, 1.5, math.nan, "often"])
+def test_an_average_that_is_no_share_is_refused(average: object) -> None:
+    with pytest.raises(
+        InputError, match=f"average={average}.: expected positive numbers and an average in .0, 1. or none"
+    ):
+        ModelMixture(average=average)  # type: ignore[arg-type]
+
+
 def asked(needs: Collection[Need], peers: Peers) -> tuple[RoundEvidence, dict[str, Tensor]]:
     """Evidence of five small clients, and their trained networks."""
     whose = clients(5)

@@ -302,6 +302,7 @@ def test_top_keeps_all_where_there_are_no_more() -> None:
 TOPS: list[dict[str, Any]] = [{"keep": 0}, {"keep": -1}, {"keep": 1.5}, {"keep": 1, "after": -1}]
 GREEDY: list[dict[str, Any]] = [
     {"count": 0},
+    {"epsilon": "often"},
     {"epsilon": -0.1},
     {"epsilon": 1.1},
     {"epsilon": math.nan},
