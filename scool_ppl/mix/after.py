@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from scool_ppl.base.arguments import check_kind, positive
+from scool_ppl.base.arguments import positive
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.mix.base import Mixing
+from scool_ppl.mix.base import Mixing, check_samples, of_these
 from scool_ppl.train.questions import Params
 
 
@@ -37,20 +37,7 @@ class MixUpdates(Mixing):
     def __post_init__(self) -> None:
         if self.clip is not None and not positive(self.clip):
             raise InputError(f"MixUpdates has clip={self.clip}, expected a positive radius, or none")
-        if self.samples is None:
-            return
-        check_kind("samples of MixUpdates", self.samples, Tensor, "convert by torch.tensor")
-        if self.samples.dim() != 1:
-            raise InputError(
-                f"MixUpdates has samples of shape {tuple(self.samples.shape)}, expected (K,): one a client"
-            )
-        wrong = ~(self.samples.isfinite() & (self.samples > 0))
-        if bool(wrong.any()):
-            client = int(wrong.nonzero()[0])
-            raise InputError(
-                f"MixUpdates has samples[{client}]={self.samples[client].item()}, expected a number of images above 0; "
-                "leave out clients without any"
-            )
+        check_samples(self, self.samples)
 
     def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
         others, own = normalised(weights, peers, self.samples)
@@ -107,12 +94,7 @@ def normalised(weights: Tensor, peers: Peers, samples: Tensor | None = None) -> 
     weights = torch.where(peers.mask, weights, torch.zeros_like(weights))
     own = torch.ones(peers.num_clients, dtype=weights.dtype)
     if samples is not None:
-        if len(samples) != peers.num_clients:
-            raise InputError(
-                f"samples has {len(samples)} entries for {peers.num_clients} clients, expected one for each; "
-                "build the model with the samples of its own federation"
-            )
-        own = samples.to(weights)
+        own = of_these(samples, peers.num_clients).to(weights)
         weights = weights * peers.gather(own)
     chose_self = peers.own().any(1)
     own = torch.where(chose_self & (weights.sum(1) > 0), torch.zeros_like(own), own)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from scool_ppl.base.arguments import check_kind
+from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.contract import Coupling, Shares, Trained
 from scool_ppl.train.contract import Pull as Proximal
@@ -53,3 +55,30 @@ class Mixing:
 @dataclass(frozen=True)
 class Alone(Mixing):
     """theta_i^{t+1} = theta_i^{t+1/2}: nobody uses anybody's network (case 1.1)."""
+
+
+def check_samples(rule: Mixing, samples: Tensor | None) -> None:
+    """Raises InputError unless they are a positive number a client, (K,), or none."""
+    if samples is None:
+        return
+    name = type(rule).__name__
+    check_kind(f"samples of {name}", samples, Tensor, "convert by torch.tensor")
+    if samples.dim() != 1:
+        raise InputError(f"{name} has samples of shape {tuple(samples.shape)}, expected (K,): one a client")
+    wrong = ~(samples.isfinite() & (samples > 0))
+    if bool(wrong.any()):
+        client = int(wrong.nonzero()[0])
+        raise InputError(
+            f"{name} has samples[{client}]={samples[client].item()}, expected a number of images above 0; leave out "
+            "clients without any"
+        )
+
+
+def of_these(samples: Tensor, num_clients: int) -> Tensor:
+    """The samples (K,), refused unless there are so many clients."""
+    if len(samples) != num_clients:
+        raise InputError(
+            f"samples has {len(samples)} entries for {num_clients} clients, expected one for each; build the model with "
+            "the samples of its own federation"
+        )
+    return samples

@@ -10,7 +10,7 @@ from torch import Tensor
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.mix.after import MixModels
-from scool_ppl.mix.base import Mixing, Terms
+from scool_ppl.mix.base import Mixing, Terms, check_samples, of_these
 from scool_ppl.train.contract import Trained
 from scool_ppl.train.questions import Params
 from scool_ppl.train.round_start import RoundStart
@@ -30,6 +30,9 @@ class ServeComponents(Mixing):
     """
 
     samples: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        check_samples(self, self.samples)
 
     def during(self, start: RoundStart) -> Terms:
         """Training begins at the components as they are now, also of a client who was away when they last changed."""
@@ -72,6 +75,9 @@ class CopyComponents(Mixing):
 
     source: str = "source"
     samples: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        check_samples(self, self.samples)
 
     def predictors(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Peers] | None:
         return weights, peers
@@ -128,7 +134,8 @@ def _copies(networks: Params, chosen: Tensor) -> Params:
 
 def _counts(samples: Tensor | None, start: RoundStart) -> Tensor:
     """n_i (K,), 0 of the absent."""
-    counts = torch.ones(start.num_clients, dtype=torch.float64) if samples is None else samples.double()
+    everybody = torch.ones(start.num_clients, dtype=torch.float64)
+    counts = everybody if samples is None else of_these(samples, start.num_clients).double()
     return counts * start.present
 
 

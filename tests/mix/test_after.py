@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import torch
@@ -159,20 +159,6 @@ def test_clients_of_one_size_count_alike(peers: Peers) -> None:
         rule(before, trained, weights, peers) for rule in (MixUpdates(), MixUpdates(samples=8 * torch.ones(5)))
     )
     assert all(torch.allclose(alike[name], same[name], rtol=0, atol=1e-12) for name in alike)
-
-
-@pytest.mark.parametrize(
-    ("samples", "words"),
-    [
-        (torch.ones(5, 1), r"samples of shape \(5, 1\), expected \(K,\)"),
-        (torch.tensor([3, 0, 4]), r"samples\[1\]=0, expected a number of images above 0; leave out"),
-        (torch.tensor([3.0, 1.0, torch.inf]), r"samples\[2\]=inf"),
-        ([3, 1, 4], "samples of MixUpdates is a list, expected a Tensor; convert by torch.tensor"),
-    ],
-)
-def test_samples_are_a_positive_number_a_client(samples: Any, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        MixUpdates(samples=samples)
 
 
 def test_samples_of_other_clients_are_refused() -> None:

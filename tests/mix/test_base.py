@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from scool_ppl import EM, CooperationModel
+from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.priors.dirac import Dirac
 from scool_ppl.look.likelihoods import Ignored
+from scool_ppl.mix.after import MixUpdates
 from scool_ppl.mix.base import Alone, Mixing, Terms
+from scool_ppl.mix.components import CopyComponents, ServeComponents
 from scool_ppl.train.contract import Plan
 from scool_ppl.train.round_start import Remembered, RoundStart
 from tests.helpers.small import ONE_STEP, clients, normal, uniform
@@ -51,3 +56,18 @@ def test_what_a_rule_wants_remembered_is_there_in_the_next_round() -> None:
     for round in (1, 2, 3):
         state, _ = em.step(state)
         assert int(state.memory["asked"].value) == round
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        (torch.ones(5, 1), r"samples of shape \(5, 1\), expected \(K,\)"),
+        (torch.tensor([3, 0, 4]), r"samples\[1\]=0, expected a number of images above 0; leave out"),
+        (torch.tensor([3.0, 1.0, torch.inf]), r"samples\[2\]=inf"),
+        ([3, 1, 4], "is a list, expected a Tensor; convert by torch.tensor"),
+    ],
+)
+@pytest.mark.parametrize("rule", [MixUpdates, ServeComponents, CopyComponents])
+def test_samples_are_a_positive_number_a_client(rule: Any, samples: Any, words: str) -> None:
+    with pytest.raises(InputError, match=f"{rule.__name__} .*{words}"):
+        rule(samples=samples)
