@@ -11,7 +11,7 @@ from torch import Tensor
 from scool_ppl.base.arguments import positive
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.mix.base import Mixing, check_samples, of_these
+from scool_ppl.mix.base import Mixing, check_samples, of_these, per_client
 from scool_ppl.train.questions import Params
 
 
@@ -48,7 +48,7 @@ class MixUpdates(Mixing):
         return {
             name: _own(value, peers)
             + peers.combine(others, updates[name])
-            + _per_client(own, value) * _own(updates[name], peers)
+            + per_client(own.to(value), value) * _own(updates[name], peers)
             for name, value in before.items()
         }
 
@@ -80,7 +80,7 @@ class MixModels(Mixing):
         left = 1 - weights.sum(1)
         bases = before if self.base == "before" else trained
         return {
-            name: _per_client(left, base) * _own(base, peers) + peers.combine(weights, trained[name])
+            name: per_client(left.to(base), base) * _own(base, peers) + peers.combine(weights, trained[name])
             for name, base in bases.items()
         }
 
@@ -105,7 +105,3 @@ def normalised(weights: Tensor, peers: Peers, samples: Tensor | None = None) -> 
 def _own(networks: Tensor, peers: Peers) -> Tensor:
     """Those of the clients, without the components behind them."""
     return networks[: peers.num_clients]
-
-
-def _per_client(values: Tensor, like: Tensor) -> Tensor:
-    return values.to(like).view(-1, *[1] * (like.dim() - 1))

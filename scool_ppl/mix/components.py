@@ -10,7 +10,7 @@ from torch import Tensor
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.mix.after import MixModels
-from scool_ppl.mix.base import Mixing, Terms, check_samples, of_these
+from scool_ppl.mix.base import Mixing, Terms, check_samples, of_these, per_client
 from scool_ppl.train.contract import Trained
 from scool_ppl.train.questions import Params
 from scool_ppl.train.round_start import RoundStart
@@ -42,7 +42,7 @@ class ServeComponents(Mixing):
         shares = start.peers.shares(start.weights)
         served = shares.sum(1) > ALONE
         begin = {
-            name: torch.where(_like(served, value), _mean(shares, start.components[name]), value)
+            name: torch.where(per_client(served, value), _mean(shares, start.components[name]), value)
             for name, value in start.params.items()
         }
         return Terms(begin=begin)
@@ -54,7 +54,7 @@ class ServeComponents(Mixing):
         total = use.sum(0)
         share = (use / total.clamp(min=1e-30)).T
         return {
-            name: torch.where(_like(total > 0, value), _mean(share, trained.params[name]), value)
+            name: torch.where(per_client(total > 0, value), _mean(share, trained.params[name]), value)
             for name, value in start.components.items()
         }
 
@@ -100,7 +100,7 @@ class CopyComponents(Mixing):
                 copies, importance = _copies(start.components, chosen), self._importance(start, chosen)
                 trained = start.train(copies, importance=importance)
             for name, value in trained.params.items():
-                weight = _like(counts / counts.sum(), value).to(value)
+                weight = per_client(counts / counts.sum(), value).to(value)
                 total[name].index_add_(0, chosen.to(value.device), weight * value)
         return total
 
@@ -143,8 +143,3 @@ def _mean(shares: Tensor, networks: Tensor) -> Tensor:
     """sum_c shares_ic networks_c."""
     flat = networks.flatten(1)
     return (shares.to(flat) @ flat).view(len(shares), *networks.shape[1:])
-
-
-def _like(values: Tensor, networks: Tensor) -> Tensor:
-    """One number for each network, as it broadcasts with these."""
-    return values.to(networks.device).view(-1, *(1,) * (networks.dim() - 1))
