@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +17,6 @@ from scool_ppl.base.arguments import check_kind
 from scool_ppl.base.codec import Row
 from scool_ppl.base.plugins import user_code
 from scool_ppl.base.randomness import generator, key
-from scool_ppl.base.signals import pause
 from scool_ppl.base.threads import threads
 from scool_ppl.data.federation import Federation
 from scool_ppl.em.absence import (
@@ -32,7 +29,8 @@ from scool_ppl.em.absence import (
     restore_absent,
     restore_edges,
 )
-from scool_ppl.em.model import CooperationModel, OwnDriver, Schedule
+from scool_ppl.em.clock import Clock
+from scool_ppl.em.model import CooperationModel, OwnDriver, Schedule, check_clients, check_model
 from scool_ppl.em.state import Deployment, EMInfo, EMState, Fit, check_memory, check_state
 from scool_ppl.errors import ClientError, InputError, original
 from scool_ppl.graph.candidates import Peers
@@ -41,13 +39,9 @@ from scool_ppl.infer.estep.base import Posterior
 from scool_ppl.infer.intervals import Intervals, intervals
 from scool_ppl.infer.marginal import Marginal
 from scool_ppl.infer.moments import AnyProgram
-from scool_ppl.infer.priors.base import GraphPrior, Joint
-from scool_ppl.look.evidence import BlankEvidence, RoundEvidence, check_needs
-from scool_ppl.look.leaks import check_leaks
-from scool_ppl.look.likelihoods import Likelihood
-from scool_ppl.look.peers import PeerPolicy
-from scool_ppl.mix.base import Mixing
-from scool_ppl.train.contract import CONTRACT, AnyClients, Evaluation, Trained, lacking
+from scool_ppl.infer.priors.base import Joint
+from scool_ppl.look.evidence import BlankEvidence, RoundEvidence
+from scool_ppl.train.contract import AnyClients, Evaluation, Trained
 from scool_ppl.train.privacy.account import SPENT
 from scool_ppl.train.privacy.counted import Counted, counted
 from scool_ppl.train.questions import Ensemble, Mixture, Params, Predictor, joined
@@ -76,39 +70,6 @@ class Look(NamedTuple):
     memory: Memory
 
 
-@dataclass
-class _Clock:
-    """Seconds of each verb; a verb that another one needs meanwhile has its own, and stops the other's."""
-
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("train", "look", "infer", "mix"), 0.0))
-    _running: list[str] = field(default_factory=list)
-    _since: float = 0.0
-
-    @contextmanager
-    def __call__(self, verb: str) -> Iterator[None]:
-        pause()
-        with self.counting(verb):
-            yield
-
-    @contextmanager
-    def counting(self, verb: str) -> Iterator[None]:
-        """Time is that of the innermost verb."""
-        self._book()
-        self._running.append(verb)
-        try:
-            yield
-        finally:
-            self._book()
-            self._running.pop()
-
-    def _book(self) -> None:
-        now = time.perf_counter()
-        if self._running:
-            verb = self._running[-1]
-            self.seconds[verb] = self.seconds.get(verb, 0.0) + now - self._since
-        self._since = now
-
-
 class EM:
     """Alternates Pyro inference of the graph with training of the clients.
 
@@ -130,22 +91,10 @@ class EM:
     ) -> None:
         check_kind("model", model, CooperationModel, "load_model(name, num_clients) makes one")
         assert isinstance(model, CooperationModel)
-        _check_clients(clients)
-        _check_parts(model)
-        if clients.account is not None:
-            check_leaks(model.needs, clients.account.privacy)
-        if model.components and clients.parts.private:
-            raise InputError(
-                f"{', '.join(clients.parts.private)} stay at home, and components are whole networks of nobody; expected "
-                "one or the other; declare nothing private, or choose a model without components"
-            )
+        check_clients(clients)
+        check_model(model, clients)
         check_kind("schedule", schedule or Schedule(), Schedule, "e.g. Schedule(local_epochs=5)")
         key(seed, "EM")  # refuses what is no seed
-        if model.prior.num_clients != clients.num_clients:
-            raise InputError(
-                f"the model is for {model.prior.num_clients} clients, the federation has {clients.num_clients}; "
-                f"build the model with num_clients={clients.num_clients}"
-            )
         # float64 for the graph: bounds are compared across sweeps, and K x K numbers are cheap beside the networks.
         self.model = model._replace(prior=copy.deepcopy(model.prior))
         self.clients = clients
@@ -196,7 +145,7 @@ class EM:
         round in which they were absent from the start. A RunError if all fail; the state is as it was.
         """
         self.check(state)
-        clock, away = _Clock(), absence_reasons(absent, self.clients.names)
+        clock, away = Clock(), absence_reasons(absent, self.clients.names)
         clients = self.counted(state)
         while True:
             try:
@@ -209,7 +158,7 @@ class EM:
                 raise found from found.__cause__
 
     def _round(
-        self, state: EMState, start: RoundStart, away: dict[str, str], clock: _Clock, unmixed: Params | None
+        self, state: EMState, start: RoundStart, away: dict[str, str], clock: Clock, unmixed: Params | None
     ) -> tuple[EMState, EMInfo]:
         if self.model.components and state.peers is None:
             state = self._first_look(state, start, clock)
@@ -250,7 +199,7 @@ class EM:
         )
         return state, info
 
-    def _first_look(self, state: EMState, start: RoundStart, clock: _Clock) -> EMState:
+    def _first_look(self, state: EMState, start: RoundStart, clock: Clock) -> EMState:
         """The state with a graph before anybody has trained: components differ from the start, so clients can choose."""
         with clock("look"):
             evidence, joint, memory = self.look(start._replace(round=-1), state.params, clock)
@@ -308,7 +257,7 @@ class EM:
         return Train(trained, dict(terms.memory), mixing.components(there, trained) if state.components else {})
 
     def look(
-        self, start: RoundStart, trained: Params, clock: _Clock | None = None, unmixed: Params | None = None
+        self, start: RoundStart, trained: Params, clock: Clock | None = None, unmixed: Params | None = None
     ) -> Look:
         """The round's candidates and what they show, got in one exchange and scored by the likelihood.
 
@@ -318,7 +267,7 @@ class EM:
 
         @contextmanager
         def asking() -> Iterator[None]:
-            with (clock or _Clock()).counting("look"), threads(count):
+            with (clock or Clock()).counting("look"), threads(count):
                 yield
 
         peers = model.peers.once_trained(start, self.clients.parts.cooperating(trained))
@@ -507,23 +456,3 @@ class EM:
             progress=progress,
             callbacks=callbacks,
         )
-
-
-def _check_clients(clients: object) -> None:
-    """Refuses what does not keep the contract of clients, and says what it lacks."""
-    missing = lacking(clients)
-    if missing:
-        lacks = "" if 2 * len(missing) > len(CONTRACT) else f", it lacks {', '.join(missing)} of train.AnyClients"
-        raise InputError(
-            f"clients is a {type(clients).__name__}, expected Clients{lacks}; Clients(federation) makes them"
-        )
-
-
-def _check_parts(model: CooperationModel) -> None:
-    """Refuses a model whose parts are no such parts."""
-    kinds = {"prior": GraphPrior, "likelihood": Likelihood, "mixing": Mixing, "peers": PeerPolicy}
-    for name, kind in kinds.items():
-        check_kind(f"{name} of the model", getattr(model, name), kind, "subclass it, or take one of the library's")
-    check_kind("e_step of the model", model.e_step, Callable, "e.g. NaturalGradient()")  # type: ignore[arg-type]
-    for part in (model.prior, model.likelihood):
-        check_needs(part.needs)

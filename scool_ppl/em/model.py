@@ -1,19 +1,22 @@
-"""A cooperation model, one choice of each part, and how long its clients train."""
+"""A cooperation model, one choice of each part; which clients it is for, and how long they train."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from scool_ppl.base.arguments import whole
+from scool_ppl.base.arguments import check_kind, whole
 from scool_ppl.errors import InputError
 from scool_ppl.infer.estep.base import EStep
 from scool_ppl.infer.estep.natural import NaturalGradient
 from scool_ppl.infer.priors.base import GraphPrior
-from scool_ppl.look.evidence import Need
+from scool_ppl.look.evidence import Need, check_needs
+from scool_ppl.look.leaks import check_leaks
 from scool_ppl.look.likelihoods import Likelihood
 from scool_ppl.look.peers import All, PeerPolicy
 from scool_ppl.mix.base import Mixing
+from scool_ppl.train.contract import CONTRACT, AnyClients, lacking
 
 
 class CooperationModel(NamedTuple):
@@ -62,3 +65,35 @@ class Schedule:
     def epochs(self, round: int) -> int:
         """Epochs of a round, counted from 0."""
         return self.warmup_epochs if round == 0 else self.local_epochs
+
+
+def check_clients(clients: object) -> None:
+    """Refuses what does not keep the contract of clients, and says what it lacks."""
+    missing = lacking(clients)
+    if missing:
+        lacks = "" if 2 * len(missing) > len(CONTRACT) else f", it lacks {', '.join(missing)} of train.AnyClients"
+        raise InputError(
+            f"clients is a {type(clients).__name__}, expected Clients{lacks}; Clients(federation) makes them"
+        )
+
+
+def check_model(model: CooperationModel, clients: AnyClients) -> None:
+    """Refuses a model whose parts are no such parts, or which is not for these clients."""
+    kinds = {"prior": GraphPrior, "likelihood": Likelihood, "mixing": Mixing, "peers": PeerPolicy}
+    for name, kind in kinds.items():
+        check_kind(f"{name} of the model", getattr(model, name), kind, "subclass it, or take one of the library's")
+    check_kind("e_step of the model", model.e_step, Callable, "e.g. NaturalGradient()")  # type: ignore[arg-type]
+    for part in (model.prior, model.likelihood):
+        check_needs(part.needs)
+    if model.prior.num_clients != clients.num_clients:
+        raise InputError(
+            f"the model is for {model.prior.num_clients} clients, the federation has {clients.num_clients}; "
+            f"build the model with num_clients={clients.num_clients}"
+        )
+    if clients.account is not None:
+        check_leaks(model.needs, clients.account.privacy)
+    if model.components and clients.parts.private:
+        raise InputError(
+            f"{', '.join(clients.parts.private)} stay at home, and components are whole networks of nobody; expected "
+            "one or the other; declare nothing private, or choose a model without components"
+        )

@@ -416,7 +416,7 @@ def test_seconds_are_those_of_the_verb_that_asks(name: str, monkeypatch: pytest.
     run = made(name)
     run.model = brief(run.model)
     watched = run.clients = Watched(run.clients)
-    monkeypatch.setattr("scool_ppl.em.em.time", watched)
+    monkeypatch.setattr("scool_ppl.em.clock.time", watched)
     state = run.init()
     copies = {"ditto": 2, "fedem": 3}  # a federated network beside everybody's own; a copy of every component
     for looks in (2 if run.model.components else 1, 1):
