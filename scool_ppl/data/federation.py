@@ -21,16 +21,7 @@ from scool_ppl.base.files import write_npz
 from scool_ppl.data.checks import check, warn_of_clients, warn_of_range
 from scool_ppl.data.items import read_datasets
 from scool_ppl.data.preparation import Preparation
-from scool_ppl.data.reading import (
-    OPTIONAL,
-    OWNER,
-    REQUIRED,
-    SPLITS,
-    fractions,
-    read_npz,
-    rows_per_client,
-    split_codes,
-)
+from scool_ppl.data.reading import SPLITS, fractions, read_npz, read_npz_of_one, rows_per_client, split_codes
 from scool_ppl.data.roster import Roster, kind_of
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.tasks.base import Task
@@ -364,7 +355,7 @@ class Federation:
         have more.
         """
         check_kind("path", path, str | Path, "name an .npz file")
-        arrays = read_npz(path) if name is None else _of_one(path, name)
+        arrays = read_npz(path) if name is None else read_npz_of_one(path, name)
         classes = arrays.get("num_classes")
         try:
             federation = cls.from_arrays(
@@ -431,18 +422,3 @@ class Federation:
         if split not in SPLITS:
             raise unknown("split", split, SPLITS)
         return {"train": self.train, "validation": self.validation, "test": self.test}[split]
-
-
-def _of_one(path: str | Path, name: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a file of one client, whom it need not name."""
-    check_kind("name", name, str, "what the client is called")
-    required = tuple(array for array in REQUIRED if array != OWNER)
-    arrays = read_npz(path, required, (OWNER, *OPTIONAL))
-    rows = len(arrays["targets"]) if arrays["targets"].ndim else 0
-    owners = arrays.pop(OWNER, np.zeros(rows, dtype=np.int64))
-    if len(np.unique(owners)) > 1:
-        raise InputError(
-            f"{path} has rows of {len(np.unique(owners))} clients, expected those of '{name}' only; leave name out, or "
-            "write a file for each client"
-        )
-    return {**arrays, OWNER: owners, "names": np.array([name])}

@@ -51,10 +51,25 @@ def read_npz(
         raise InputError(f"cannot read {path} ({reason}); write it with numpy.savez or Federation.save_npz") from error
     missing = [name for name in required if name not in arrays]
     if missing:
-        dealt = missing == ["client"]
+        dealt = missing == [OWNER]
         remedy = f"add it, or name a recipe that deals the rows out, e.g. iid:{path}" if dealt else "add the array"
         raise InputError(f"{path} has no {' and no '.join(missing)}, expected {', '.join(required)}; {remedy}")
     return arrays
+
+
+def read_npz_of_one(path: str | Path, name: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a file of one client, whom it need not name."""
+    check_kind("name", name, str, "what the client is called")
+    required = tuple(array for array in REQUIRED if array != OWNER)
+    arrays = read_npz(path, required, (OWNER, *OPTIONAL))
+    rows = len(arrays["targets"]) if arrays["targets"].ndim else 0
+    owners = arrays.pop(OWNER, np.zeros(rows, dtype=np.int64))
+    if len(np.unique(owners)) > 1:
+        raise InputError(
+            f"{path} has rows of {len(np.unique(owners))} clients, expected those of '{name}' only; leave name out, or "
+            "write a file for each client"
+        )
+    return {**arrays, OWNER: owners, "names": np.array([name])}
 
 
 def rows_per_client(clients: ArrayLike, count: int) -> tuple[list[Tensor], list[int]]:
