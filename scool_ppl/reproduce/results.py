@@ -19,6 +19,10 @@ from scool_ppl.runs.rows import against_local
 from scool_ppl.runs.store import Store
 
 
+AS_GOOD = 1e-4
+"""Means of accuracies that are stored with four digits differ by so much where the accuracies are the same."""
+
+
 class Results:
     """The cells of an experiment in its store."""
 
@@ -33,15 +37,18 @@ class Results:
         return other
 
     def chosen(self, column: Column, method: Method) -> Row:
-        """The candidate of the best validation accuracy under the tuning seed; the first of equals."""
-        if len(method.candidates) == 1:
-            return method.candidates[0]
+        """The candidate of the best validation accuracy under the tuning seed; the first of those that are as good but for
+        rounding.
+        """
+        first, *others = method.candidates
+        if not others:
+            return first
         tried = [
             self.experiment.cell(column, method, choice, self.experiment.tuning_seed) for choice in method.candidates
         ]
         scores = [self.validated(method, self.record(cell)) for cell in tried]
-        # Not a number is no score: max would keep it if it came first.
-        return method.candidates[max(range(len(scores)), key=lambda i: (not math.isnan(scores[i]), scores[i]))]
+        best = max((score for score in scores if not math.isnan(score)), default=math.nan)
+        return next((c for c, score in zip(method.candidates, scores, strict=True) if score >= best - AS_GOOD), first)
 
     def validated(self, method: Method, record: Row) -> float:
         """Mean validation accuracy of the networks that count; what they do on test data is not looked at."""

@@ -34,6 +34,17 @@ def test_a_candidate_whose_score_is_no_number_is_not_chosen(tmp_path):
     assert Results(experiment, store).chosen(COLUMN, SBM) == second
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_candidates_that_differ_by_rounding_are_decided_by_their_order(tmp_path, turned):
+    """Three images a client: 1, 1 and 2 right of 3 is as good as 2, 2 and 0, of which four digits make .4444 and .44447."""
+    experiment, store = tiny(seeds=(0,)), Store(tmp_path / "s.json")
+    first, second = SBM.candidates
+    found = ((0.3333, 0.3333, 0.6667), (0.6667, 0.6667, 0.0))
+    for choice, numbers in zip((first, second), found[:: -1 if turned else 1], strict=True):
+        store.put(experiment.cell(COLUMN, SBM, choice, 100), record(numbers, numbers))
+    assert Results(experiment, store).chosen(COLUMN, SBM) == first
+
+
 def test_a_network_whose_validation_loss_is_no_number_is_not_deployed(tmp_path):
     experiment, store = tiny(methods=(LOCAL,), seeds=(0,)), Store(tmp_path / "s.json")
     losses = ((None, None), (2.0, 2.0))
