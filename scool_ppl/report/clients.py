@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,8 +35,12 @@ class Clients(NamedTuple):
         return self.numbers("gain_over_local")
 
 
-def read_clients(run: Run, graph: CooperationGraph, blocks: NDArray[np.int64]) -> Clients:
-    """clients.csv, or what the graph knows where there is no such file or it is of other clients."""
+def read_clients(
+    run: Run, graph: CooperationGraph, blocks: NDArray[np.int64], components: Sequence[str | None] | None = None
+) -> Clients:
+    """clients.csv, or what the graph knows where there is no such file or it is of other clients; with the block of each,
+    and the component that it uses most.
+    """
     path = run.path / FILE
     rows = _rows(path) if path.is_file() else []
     by_name = {row.get("client", ""): row for row in rows}
@@ -49,7 +54,10 @@ def read_clients(run: Run, graph: CooperationGraph, blocks: NDArray[np.int64]) -
             table["train"] = [float(value) for value in graph.samples.tolist()]
         if graph.accuracy is not None:
             table["accuracy"] = [_finite(value) for value in graph.accuracy.double().tolist()]
-    table = {"client": table["client"], "block": [float(block) for block in blocks.tolist()], **table}
+    known: dict[str, Column] = {"client": table["client"], "block": [float(block) for block in blocks.tolist()]}
+    if components is not None:
+        known["component"] = list(components)
+    table = {**known, **table}
     return Clients({name: values for name, values in table.items() if any(v not in (None, "") for v in values)})
 
 

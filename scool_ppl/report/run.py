@@ -16,6 +16,7 @@ from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.graph.layout import block_places, layout
 from scool_ppl.plots.matrix import weights_order
 from scool_ppl.plots.style import Array, colours, short_names
+from scool_ppl.report import components as seats
 from scool_ppl.report.clients import Clients, read_clients
 from scool_ppl.report.curves import history_svg
 from scool_ppl.report.links import Links, between_blocks, links_of, matrices, packed, strongest
@@ -29,7 +30,7 @@ MANY = 150
 """More clients than these are shown as blocks first; more than LARGEST as blocks only, and in a table to search."""
 MOST_BLOCKS = 150
 """So many blocks of more than LARGEST clients are drawn."""
-SHOWN = ("client", "block", "group", "train", "accuracy", "accuracy_local", "gain_over_local")
+SHOWN = ("client", "block", "component", "group", "train", "accuracy", "accuracy_local", "gain_over_local")
 """Columns of clients.csv that are shown of more than LARGEST clients."""
 DOWN = np.array([1, -1])
 """A page's second axis points down."""
@@ -43,7 +44,8 @@ def run_page(run: Run) -> str:
     summary, asked = run.read_json(SUMMARY), run.settings
     links, frames = _links(run, graph)
     blocks = groups_of(graph)
-    clients = read_clients(run, graph, blocks)
+    components = seats.components_of(graph)
+    clients = read_clients(run, graph, blocks, None if components is None else components.most)
     many = graph.num_clients > LARGEST
     data: Row = {
         "many": many,
@@ -58,6 +60,7 @@ def run_page(run: Run) -> str:
         "matrix": matrices(frames, weights_order(graph), links.highest),
         "colours": _viridis(),
     }
+    places: Array | None = None
     if many:
         several = np.bincount(blocks)
         shown = max(1, min(MOST_BLOCKS, int((several > 1).sum())))
@@ -68,11 +71,12 @@ def run_page(run: Run) -> str:
         data["clients"] |= {"label": short_names(graph.names), **_axes(places)}
         block_at = np.stack([places[blocks == block].mean(0) for block in range(int(blocks.max()) + 1)])
     data["blocks"] = _block_nodes(graph, clients, links, blocks, block_at)
+    data["components"] = None if components is None else seats.shown(components, places)
     return render(
         "run.html",
         [network, script("search.js" if many else "table.js"), script("matrix.js"), script("graph.js")],
         title=_title(asked, summary, run),
-        words=run_in_words(summary, clients, links, blocks),
+        words=run_in_words(summary, clients, links, blocks, components),
         tiles=_tiles(summary, clients, links, blocks),
         data=as_data(data),
         kind=graph.kind,
@@ -86,6 +90,8 @@ def run_page(run: Run) -> str:
         left_out=[name for name in clients.columns if many and name not in SHOWN],
         bins=data["matrix"]["size"],
         num_clients=graph.num_clients,
+        component_heads=seats.HEADS,
+        component_rows=[] if components is None else seats.rows(components, clients),
         columns=list(clients.columns),
         rows=[] if many else _rows(clients),
         curves=history_svg(history, baseline_of(summary, run.path / SUMMARY)) if history else "",
@@ -176,6 +182,7 @@ def _nodes(graph: CooperationGraph, clients: Clients, links: Links, blocks: NDAr
     return {
         "name": list(graph.names),
         "block": blocks.tolist(),
+        "component": clients.columns.get("component", [None] * graph.num_clients),
         "group": [None] * graph.num_clients if graph.groups is None else [int(group) for group in graph.groups],
         "samples": clients.numbers("train"),
         "with": _short(clients.numbers("accuracy")),

@@ -9,13 +9,18 @@ from numpy.typing import NDArray
 
 from scool_ppl.base.codec import Row
 from scool_ppl.report.clients import Clients
+from scool_ppl.report.components import Components
 from scool_ppl.report.links import Links
 
 SURE = 0.95
 
 
-def run_in_words(summary: Row, clients: Clients, links: Links, blocks: NDArray[np.int64]) -> list[str]:
-    """Sentences: how much cooperation helps, who learns from whom, what clients ship, what is open, what truth says."""
+def run_in_words(
+    summary: Row, clients: Clients, links: Links, blocks: NDArray[np.int64], components: Components | None = None
+) -> list[str]:
+    """Sentences: how much cooperation helps, who learns from whom, which components are used, what clients ship, what is
+    open, what truth says.
+    """
     names = [str(name) for name in clients.columns["client"]]
     return [
         text
@@ -23,6 +28,7 @@ def run_in_words(summary: Row, clients: Clients, links: Links, blocks: NDArray[n
             _helps(summary, clients),
             _learns(links, names),
             _inside(links, blocks),
+            _uses(components),
             _ships(summary),
             _open(links),
             _truth(summary),
@@ -85,6 +91,18 @@ def _inside(links: Links, blocks: NDArray[np.int64]) -> str:
 
 def _range(sizes: NDArray[np.int64]) -> str:
     return f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
+
+
+def _uses(components: Components | None) -> str:
+    if components is None:
+        return ""
+    users, count = components.users, len(components.names)
+    order = [place for place in np.argsort(-users, kind="stable").tolist() if users[place]]
+    told = ", ".join(f"{components.names[place]} (by {users[place]})" for place in order[:5])
+    more = f" and {len(order) - 5} more" if len(order) > 5 else ""
+    whose = f"; most used are {told}{more}" if order else ""
+    used = f"{len(order)} of {count} component{'s' * (count != 1)}, networks without data of their own,"
+    return f"{used} {'is' if len(order) == 1 else 'are'} used{whose}."
 
 
 def _ships(summary: Row) -> str:

@@ -18,7 +18,6 @@ from scool_ppl.reproduce.experiment import BY_CLIENT, Cell, Column, Deployed, Ex
 from scool_ppl.runs.rows import against_local
 from scool_ppl.runs.store import Store
 
-
 AS_GOOD = 1e-4
 """Means of accuracies that are stored with four digits differ by so much where the accuracies are the same."""
 

@@ -15,6 +15,9 @@ from tests.helpers.runs import row
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 """A name that a page must show and never obey."""
 
+SHARES = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.4, 0.0], [0.3, 0.7, 0.0], [0.0, 0.0, 0.0]]).double()
+"""How much four clients use three components."""
+
 
 def cooperation(num_clients: int = 8, hostile: bool = False) -> CooperationGraph:
     """Client i learns from j of its group of four with 0.9 - (j mod 4) / 20, from others with 0.2."""
@@ -55,7 +58,7 @@ def folder(path: Path, graph: CooperationGraph, rounds: int = 2, **summary: obje
     asked = {"model": "mine", "federation": "four:digits", "settings": settings, "versions": {"torch": "9.9"}}
     run = Run.create(path, asked)
     for round in range(1, rounds + 1):
-        earlier = CooperationGraph(graph.weights * round / rounds, graph.names, graph.peers)
+        earlier = CooperationGraph(graph.weights * round / rounds, graph.names, graph.peers, graph.kind)
         seconds = {"train": 1.0, "look": 0.25}
         run.record({**row(round), "seconds": seconds}, graph if round == rounds else earlier)
     run.draw = list  # type: ignore[method-assign]

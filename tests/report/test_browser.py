@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.report import write_report
-from tests.helpers.reports import HOSTILE, cooperation, folder
+from tests.helpers.reports import HOSTILE, SHARES, cooperation, folder
 
 pytestmark = pytest.mark.browser
 
@@ -208,6 +209,26 @@ def test_headings_sort_the_table(page: Any) -> None:
     heads[names.index("train")].click()
     assert column(names.index("train")) == [str(10 + client) for client in range(CLIENTS)]
     assert page.execute_script("return document.querySelectorAll('[aria-sort]').length") == 1
+
+
+def test_components_are_stars_with_arrows_to_their_users(page: Any, tmp_path: Path) -> None:
+    graph = replace(cooperation(4), kind="point", components=SHARES, low=None, high=None)
+    page.get_log("browser")
+    page.get(write_report(folder(tmp_path / "run", graph).path).as_uri())
+    stars = "return report.nodes.get().filter(n => n.shape === 'star').map(n => n.label)"
+    assert page.execute_script(stars) == ["component 1", "component 2", "component 3"]
+    ends = page.execute_script("return report.arrows.get().map(a => [a.from, a.to, a.title])")
+    assert ends[0] == ["component 0", 0, "client 0 uses component 1: w = 1.00"]
+    assert len(ends) == 5
+    page.execute_script("report.network.body.emitter.emit('hoverNode', {node: 'component 1'})")
+    assert text(page, "facts").endswith("used by 2 clients\nclient 2, w = 0.70\nclient 1, w = 0.40")
+    page.execute_script("report.network.body.emitter.emit('hoverNode', {node: 1})")
+    assert "uses\ncomponent 1, w = 0.60\ncomponent 2, w = 0.40" in text(page, "facts")
+    assert "component, without data (3)" in text(page, "legend")
+    choose = "const l = document.getElementById('level'); l.value = 'clients'; l.dispatchEvent(new Event('change'))"
+    page.execute_script(choose)
+    assert (counted(page, "nodes"), counted(page, "arrows")) == (4, 12)
+    assert page.get_log("browser") == []
 
 
 def test_many_clients_are_blocks_and_a_table_to_search(

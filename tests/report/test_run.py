@@ -20,7 +20,7 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.report.links import MOST_CELLS
 from scool_ppl.report.run import LARGEST, MANY, MOST_BLOCKS, groups_of, run_page
-from tests.helpers.reports import cooperation, folder
+from tests.helpers.reports import SHARES, cooperation, folder
 from tests.helpers.runs import finished
 
 
@@ -67,6 +67,26 @@ def test_blocks_are_what_links_connect_and_who_is_alone_comes_last() -> None:
     for client in (0, 4):
         weights[client], weights[:, client] = 0, 0
     assert groups_of(replace(graph, weights=weights, low=None, high=None)).tolist() == [2, 0, 0, 0, 3, 1, 1, 1]
+
+
+def test_components_are_on_the_page_in_words_in_tables_and_in_the_picture(tmp_path: Path) -> None:
+    graph = replace(cooperation(4), kind="point", components=SHARES, low=None, high=None)
+    page = run_page(folder(tmp_path / "run", graph))
+    data = data_of(page)
+    assert data["components"]["users"] == [3, 2, 0]
+    assert data["clients"]["component"] == ["component 1", "component 1", "component 2", None]
+    text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+    assert "2 of 3 components, networks without data of their own, are used; most used are component 1 (by 3)" in text
+    assert "component clients who use it mean weight" in text
+    assert "component 2 2 0.550" in text
+    assert "client block component train accuracy" in text
+    assert '<option value="components">' in page
+
+
+def test_without_components_nothing_is_said_of_them(page: str) -> None:
+    assert data_of(page)["components"] is None
+    words = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert "omponent" not in words
 
 
 def test_a_run_without_intervals_or_baseline_invents_none(tmp_path: Path) -> None:

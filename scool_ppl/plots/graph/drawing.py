@@ -12,7 +12,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.graph.belief import believed
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.graph.labels import INSIDE, draw_labels
-from scool_ppl.plots.graph.layout import layout, spacing
+from scool_ppl.plots.graph.layout import component_places, layout, spacing
 from scool_ppl.plots.graph.legend import Entry, draw_legend, legend_height
 from scool_ppl.plots.style import SHAPES, Array, colours, new_figure, short_names
 
@@ -186,19 +186,13 @@ def _draw_components(
     diameter: float,
     threshold: float | None,
 ) -> int:
-    """Draw components (K, G) in the middle of their users, and lines to these; returns how many.
-
-    Those that nobody uses stand in a row at the upper edge.
-    """
+    """Draw components (K, G) in the middle of their users, and lines to these; returns how many."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgb
 
     use = shares.double().numpy()
     taken = (believed(shares, graph.kind) if threshold is None else shares > threshold).numpy()
-    weight = use * taken
-    middle = (weight.T @ places) / weight.sum(0).clip(1e-12)[:, None]
-    idle = np.flatnonzero(weight.sum(0) == 0)
-    middle[idle] = np.column_stack([np.linspace(-1, 1, len(idle) + 2)[1:-1], np.full(len(idle), places[:, 1].max())])
+    middle = component_places(use * taken, places)
     clients, seats = np.nonzero(taken)
     strength = use[clients, seats] / max(float(use.max()), 1e-12)
     colour = np.array([to_rgb(each) if each != _SINGLE else to_rgb("0.45") for each in blocks.colour])

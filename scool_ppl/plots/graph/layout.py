@@ -51,6 +51,16 @@ def block_places(sizes: NDArray[np.int64]) -> Array:
     return _scaled(_centres(np.sqrt(sizes)))
 
 
+def component_places(use: Array, places: Array) -> Array:
+    """Places (G, 2) of components in the middle of those who use them, use (K, G) and places (K, 2); those that nobody
+    uses stand in a row at the upper edge.
+    """
+    middle: Array = (use.T @ places) / use.sum(0).clip(1e-12)[:, None]
+    idle = np.flatnonzero(use.sum(0) == 0)
+    middle[idle] = np.column_stack([np.linspace(-1, 1, len(idle) + 2)[1:-1], np.full(len(idle), places[:, 1].max())])
+    return middle
+
+
 def spacing(places: Array) -> float:
     """Distance of places (K, 2) to the nearest other, but for a few pairs that are nearer, or infinite for one."""
     from scipy.spatial import KDTree

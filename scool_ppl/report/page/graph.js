@@ -1,8 +1,9 @@
 "use strict";
-// The graph: nodes are clients or blocks, arrows go from who teaches to who learns, and the panel beside it tells facts.
+// The graph: nodes are clients, with components among them, or blocks; arrows go from who teaches to who learns, or from a
+// component to who uses it; and the panel beside it tells facts.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { clients, edges, blocks, palette, believed, kind, score } = data;
+  const { clients, edges, blocks, components, palette, believed, kind, score } = data;
   // Edges of many clients come as bytes, each client's after another's.
   const unpacked = (text, Numbers) => Array.from(new Numbers(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer));
   if (data.many) {
@@ -45,12 +46,15 @@
     found.append(...children);
     return found;
   };
-  const list = (title, places, name) => {
-    const strongest = places.filter((place) => strength(edges)[place] > believed).sort((a, b) => edges.w[b] - edges.w[a]);
-    const items = strongest.slice(0, 30).map((place) => element("li", `${clients.name[name[place]]}, ${weight(place)}${sure(edges.w[place])}`));
+  const list = (title, places, name, of = edges, names = clients.name, told = (place) => `${weight(place)}${sure(edges.w[place])}`) => {
+    const strongest = places.filter((place) => strength(of)[place] > believed).sort((a, b) => of.w[b] - of.w[a]);
+    const items = strongest.slice(0, 30).map((place) => element("li", `${names[name[place]]}, ${told(place)}`));
     if (strongest.length > 30) items.push(element("li", `and ${strongest.length - 30} more`));
     return [element("h4", title), items.length ? element("ul", null, ...items) : element("p", "nobody")];
   };
+  const share = (place) => `w = ${components.uses.w[place].toFixed(2)}`;
+  const usesOf = (end, id) => components.uses[end].flatMap((one, place) => (one === id ? [place] : []));
+  const listUses = (client) => (components ? list("uses", usesOf("to", client), components.uses.from, components.uses, components.name, share) : []);
   const pairs = (table) =>
     element("dl", null, ...Object.entries(table).flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
   const fares = (of, place) => ({
@@ -66,6 +70,7 @@
     where.replaceChildren(
       element("h3", clients.name[client]),
       pairs({ ...known, ...fares(clients, client) }),
+      ...listUses(client),
       ...list(`learns from ${plural(clients.learns[client], "client")}`, learnsFrom(client), edges.from),
       ...list(`teaches ${plural(clients.teaches[client], "client")}`, teaches(client), edges.to),
       ...held,
@@ -81,8 +86,16 @@
       element("p", members.join(", ") + (more > 0 ? ` and ${more} more` : "")),
     );
   };
+  const tellComponent = (component) =>
+    facts.replaceChildren(
+      element("h3", components.name[component]),
+      element("p", "A network without data of its own."),
+      ...list(`used by ${plural(components.users[component], "client")}`, usesOf("from", component), components.uses.to, components.uses, clients.name, share),
+    );
   const sentence = (place) =>
-    level.value === "blocks"
+    level.value === "components"
+      ? `${clients.name[components.uses.to[place]]} uses ${components.name[components.uses.from[place]]}: ${share(place)}`
+      : level.value === "blocks"
       ? `block ${blocks.edges.to[place]} learns from block ${blocks.edges.from[place]}: mean w = ${digits(blocks.edges.w[place])}`
       : `${clients.name[edges.to[place]]} learns from ${clients.name[edges.from[place]]}: ${weight(place)}${sure(edges.w[place])}`;
 
@@ -116,16 +129,24 @@
       const title = `block ${i}: ${plural(size, "client")}`;
       return node(i, `${i} (${size})`, i, blocks.x[i] * scale.blocks, blocks.y[i] * scale.blocks, title, radius(size));
     });
-  const arrow = (place, of, block) => {
+  const seat = (component) => `component ${component}`; // ids of clients are numbers
+  const componentNodes = () =>
+    components.name.map((label, i) => ({
+      id: seat(i), label, x: components.x[i] * scale.clients, y: components.y[i] * scale.clients, shape: "star", size: RADIUS,
+      title: `${label}, without data\nused by ${plural(components.users[i], "client")}`,
+      font: { color: ink("--ink"), strokeWidth: 3, strokeColor: ink("--paper") },
+      color: { background: ink("--ink"), border: ink("--paper"), highlight: { background: ink("--ink"), border: ink("--accent") }, hover: { background: ink("--ink"), border: ink("--accent") } },
+    }));
+  const arrow = (place, of, block, from = (id) => id) => {
     const share = strength(of)[place];
-    const inside = block(of.from[place]) === block(of.to[place]);
+    const inside = block(of.from[place], of.to[place]) === block(of.to[place]);
     return {
       id: place,
-      from: of.from[place],
+      from: from(of.from[place]),
       to: of.to[place],
       title: sentence(place),
       width: 0.5 + 2 * share,
-      color: { color: inside ? colour(block(of.from[place])) : ink("--soft"), opacity: 0.15 + 0.6 * share, highlight: ink("--ink"), hover: ink("--ink") },
+      color: { color: inside ? colour(block(of.to[place])) : ink("--soft"), opacity: 0.15 + 0.6 * share, highlight: ink("--ink"), hover: ink("--ink") },
     };
   };
 
@@ -140,20 +161,25 @@
   });
 
   const refreshNodes = () => {
-    const found = level.value === "blocks" ? blockNodes() : clientNodes();
+    const found = level.value === "blocks" ? blockNodes() : level.value === "components" ? [...clientNodes(), ...componentNodes()] : clientNodes();
     const dragged = nodes.length === found.length ? network.getPositions() : {};
     if (nodes.length !== found.length) nodes.clear();
     nodes.update(found.map((one) => ({ ...one, ...dragged[one.id] })));
   };
   const refreshArrows = () => {
     const inBlocks = level.value === "blocks";
-    const [of, block] = inBlocks ? [blocks.edges, (id) => id] : [edges, (id) => clients.block[id]];
+    // A component is in the block of whoever uses it.
+    const [of, block, from] = {
+      blocks: [blocks.edges, (id) => id],
+      clients: [edges, (id) => clients.block[id]],
+      components: [components?.uses, (id, user = id) => clients.block[user], seat],
+    }[level.value];
     const above = strength(of).flatMap((one, place) => (one > Number(slider.value) ? [place] : []));
     const shown = above.slice(0, MOST);
     arrows.clear();
-    arrows.add(shown.map((place) => arrow(place, of, block)));
+    arrows.add(shown.map((place) => arrow(place, of, block, from)));
     const threshold = Number(slider.value).toPrecision(2);
-    const held = !inBlocks && edges.total > edges.w.length ? ` The page holds each client's strongest, ${edges.w.length.toLocaleString("en")} of ${edges.total.toLocaleString("en")}.` : "";
+    const held = of === edges && edges.total > edges.w.length ? ` The page holds each client's strongest, ${edges.w.length.toLocaleString("en")} of ${edges.total.toLocaleString("en")}.` : "";
     const cut = shown.length < above.length ? ` Drawn are each client's strongest, ${shown.length.toLocaleString("en")} of ${above.length.toLocaleString("en")}.` : "";
     document.getElementById("threshold-value").value = threshold;
     const what = inBlocks ? "mean weight between blocks" : "weight";
@@ -162,7 +188,7 @@
   };
   const refresh = () => { refreshNodes(); refreshArrows(); };
 
-  const tellNode = (id) => (level.value === "blocks" ? tellBlock(id) : tellClient(id));
+  const tellNode = (id) => (level.value === "blocks" ? tellBlock(id) : typeof id === "string" ? tellComponent(Number(id.split(" ")[1])) : tellClient(id));
   const tellArrow = (place) => facts.replaceChildren(element("h3", "link"), element("p", sentence(place)));
   network.on("hoverNode", ({ node }) => tellNode(node));
   network.on("hoverEdge", ({ edge }) => tellArrow(edge));
@@ -170,26 +196,31 @@
   network.on("selectEdge", ({ nodes: chosen, edges: [place] }) => { if (!chosen.length && place !== undefined) tellArrow(place); });
 
   const NS = "http://www.w3.org/2000/svg";
-  const dot = (fill) => {
-    const [mark, circle] = ["svg", "circle"].map((tag) => document.createElementNS(NS, tag));
-    mark.setAttribute("viewBox", "0 0 14 14");
-    mark.setAttribute("aria-hidden", "true");
-    for (const [name, value] of Object.entries({ cx: 7, cy: 7, r: 6, fill })) circle.setAttribute(name, value);
-    mark.append(circle);
-    return mark;
+  const mark = (shape, attributes) => {
+    const [found, part] = ["svg", shape].map((tag) => document.createElementNS(NS, tag));
+    found.setAttribute("viewBox", "0 0 14 14");
+    found.setAttribute("aria-hidden", "true");
+    for (const [name, value] of Object.entries(attributes)) part.setAttribute(name, value);
+    found.append(part);
+    return found;
   };
+  const dot = (fill) => mark("circle", { cx: 7, cy: 7, r: 6, fill });
+  const corner = (i) => [Math.sin, Math.cos].map((f, axis) => 7 + (axis ? -1 : 1) * (i % 2 ? 2.7 : 6.5) * f((Math.PI * i) / 5)).join(",");
+  const star = (fill) => mark("polygon", { points: Array.from({ length: 10 }, (_, i) => corner(i)).join(" "), fill });
   const paintLegend = () => {
     const several = blocks.size.filter((size) => size > 1); // they come first
     const alone = blocks.size.length - several.length;
     const lines = several.slice(0, 40).map((size, block) => element("li", null, dot(colour(block)), element("span", `block ${block} (${plural(size, "client")})`)));
     if (several.length > 40) lines.push(element("li", `and ${several.length - 40} more blocks`));
     if (alone) lines.push(element("li", null, dot("#8a939d"), element("span", `on their own (${plural(alone, "client")})`)));
+    if (components) lines.push(element("li", null, star(ink("--ink")), element("span", `component, without data (${components.name.length})`)));
     document.getElementById("legend").replaceChildren(...lines);
   };
 
   if (!data.many) clients.name.forEach((name, place) => { const option = element("option", name); option.value = place; chooser.append(option); });
   slider.value = believed;
   if (!data.many && blocks.size.length > 1 && blocks.size.length < clients.name.length) document.getElementById("level-label").hidden = false;
+  if (components && !data.many) document.getElementById("level-label").hidden = false;
   if (data.many || data.startWithBlocks) level.value = "blocks";
   const whole = () => network.fit({ animation: false });
   slider.addEventListener("input", refreshArrows);

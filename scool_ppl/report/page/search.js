@@ -5,10 +5,10 @@
   const MOST = 100; // rows that are shown at once
   const [table, search, found, row] = ["clients", "search", "found", "row"].map((id) => document.getElementById(id));
   const order = new Intl.Collator(undefined, { numeric: true });
-  const heads = { name: "client", block: "block", group: "true group", samples: "samples", with: score, alone: `${score} alone`, gain: "gain", learns: "learns from", teaches: "teaches" };
+  const heads = { name: "client", block: "block", component: "component", group: "true group", samples: "samples", with: score, alone: `${score} alone`, gain: "gain", learns: "learns from", teaches: "teaches" };
   const names = Object.keys(heads).filter((name) => clients[name].some((value) => value !== null));
   const state = { by: "name", rising: true };
-  const shown = (value) => (value === null ? "" : Number.isInteger(value) ? String(value) : value.toFixed(3));
+  const shown = (value) => (value === null ? "" : typeof value === "string" ? value : Number.isInteger(value) ? String(value) : value.toFixed(3));
   const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : order.compare(String(a), String(b)));
   const cell = (client, name) => {
     const value = clients[name][client];
