@@ -12,7 +12,16 @@ import typer
 from rich.console import Console
 
 from scool_ppl.base.signals import stoppable
-from scool_ppl.cli.options import DataRoot, Download, FederationSpec, NumClients, Quiet, models_of, with_settings
+from scool_ppl.cli.options import (
+    DataRoot,
+    Download,
+    FederationSeed,
+    FederationSpec,
+    NumClients,
+    Quiet,
+    models_of,
+    with_settings,
+)
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
 from scool_ppl.errors import InputError, StoppedError
@@ -32,6 +41,7 @@ def compare(
     *,
     settings: Settings,
     seeds: Annotated[int, typer.Option(help="how many seeds, from --seed on")] = 1,
+    federation_seed: FederationSeed = None,
     out: Annotated[Path | None, typer.Option(help="folder of the table and the figure; default: runs/compare")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a comparison that is already there")] = False,
     quiet: Quiet = False,
@@ -45,19 +55,34 @@ def compare(
     from scool_ppl.workbench.tables import comparison, comparison_table
 
     models = models_of(arguments)
-    if seeds < 1:
-        raise InputError(f"seeds is {seeds}, expected at least 1")
 
     def data(number: int) -> Federation:
         return load_federation(federation, seed=number, data_root=data_root, download=download, clients=clients)
 
     folder = out or free_name("runs", "compare")
-    numbers = range(settings.seed, settings.seed + seeds)
+    numbers, networks_seed = numbered(settings.seed, seeds, federation_seed)
     with kept(folder):
-        results = run_comparison(models, data, settings, numbers, out=folder, overwrite=overwrite, progress=not quiet)
+        results = run_comparison(
+            models,
+            data,
+            settings,
+            numbers,
+            networks_seed=networks_seed,
+            out=folder,
+            overwrite=overwrite,
+            progress=not quiet,
+        )
     console = Console()
     console.print(comparison_table(comparison(results), seeds))
     console.print(f"tables, clients and figure in {folder}", highlight=False, soft_wrap=True)
+
+
+def numbered(seed: int, seeds: int, federation_seed: int | None) -> tuple[range, int | None]:
+    """The seeds of the federations, and that of the networks where it is another."""
+    if seeds < 1:
+        raise InputError(f"seeds is {seeds}, expected at least 1")
+    first = seed if federation_seed is None else federation_seed
+    return range(first, first + seeds), None if federation_seed is None else seed
 
 
 @contextmanager

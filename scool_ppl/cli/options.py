@@ -25,6 +25,12 @@ DataRoot = Annotated[Path | None, typer.Option(help="folder of datasets", envvar
 Download = Annotated[bool, typer.Option("--download/--no-download", help="fetch a dataset that is not there")]
 Device = Annotated[str, typer.Option(help=_HELP["device"])]
 Seed = Annotated[int, typer.Option(help=_HELP["seed"])]
+FederationSeed = Annotated[
+    int | None,
+    typer.Option(
+        help="of the federation alone: --seeds are counted from it, networks, batches and inference are under --seed"
+    ),
+]
 Shard = Annotated[
     bool, typer.Option("--shard", help="under torchrun: each process holds the networks of its own clients only")
 ]

@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from scool_ppl.cli.compare import kept
-from scool_ppl.cli.options import DataRoot, Download, NumClients, Quiet
+from scool_ppl.cli.compare import kept, numbered
+from scool_ppl.cli.options import DataRoot, Download, FederationSeed, NumClients, Quiet
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import load_federation
-from scool_ppl.errors import InputError
 from scool_ppl.runs.folder import Run, free_name
 from scool_ppl.zoo.load import parse_hyperparameters
 
@@ -32,6 +31,7 @@ def transfer(
         int | None, typer.Option(help="of the other clients and their training; default: the run's")
     ] = None,
     seeds: Annotated[int, typer.Option(help="how many seeds, from --seed on")] = 1,
+    federation_seed: FederationSeed = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="what was learned stays as it is")] = False,
     out: Annotated[Path | None, typer.Option(help="folder of tables and figure; default: runs/transfer")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a comparison that is already there")] = False,
@@ -48,9 +48,7 @@ def transfer(
     from scool_ppl.workbench.transfer import transfer as transferred
 
     asked = Request.read(Run.open(run))
-    if seeds < 1:
-        raise InputError(f"seeds is {seeds}, expected at least 1")
-    first = asked.settings.seed if seed is None else seed
+    numbers, networks_seed = numbered(asked.settings.seed if seed is None else seed, seeds, federation_seed)
     folder = out or free_name("runs", "transfer")
 
     def data(number: int) -> Federation:
@@ -62,7 +60,8 @@ def transfer(
             data,
             choices=parse_hyperparameters(asked.model, arguments or []),
             rounds=rounds,
-            seeds=range(first, first + seeds),
+            seeds=numbers,
+            networks_seed=networks_seed,
             freeze=freeze,
             out=folder,
             overwrite=overwrite,

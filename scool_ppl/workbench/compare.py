@@ -77,12 +77,14 @@ def compare(
     settings: Settings,
     seeds: Sequence[int],
     *,
+    networks_seed: int | None = None,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> list[list[Outcome]]:
     """Every model on the same clients, initialisation and batches, for each seed: results[seed][model].
 
+    networks_seed: of networks, batches and inference, the same for all; the seeds are of federations alone then.
     out: a folder that keeps every fit as soon as it is done, and in the end the tables and the figure. The same call
     goes on with what is missing there; what another call has begun is refused, or removed with `overwrite`.
     """
@@ -92,27 +94,28 @@ def compare(
     results: list[list[Outcome]] = []
     with ExitStack() as held:
         for place, seed in enumerate(seeds):
-            bench = Workbench(make_federation(seed), replace(settings, seed=seed), progress=progress)
+            seeded = replace(settings, seed=seed if networks_seed is None else networks_seed)
+            bench = Workbench(make_federation(seed), seeded, progress=progress)
             for arm in arms:
                 bench.em(
                     arm.model, arm.learned, **arm.choices
                 )  # one that cannot be built is refused before the others are trained
             if place == 0 and out is not None:
-                request = _request(arms, names, bench.data.spec, settings, seeds)
+                request = _request(arms, names, bench.data.spec, settings, seeds, networks_seed)
                 folder = _opened(Path(out), request, overwrite)
                 held.enter_context(folder.locked())
                 kept = _Kept(folder)
-            results.append(_one_seed(bench, list(zip(names, arms, strict=True)), kept))
+            results.append(_one_seed(bench, seed, list(zip(names, arms, strict=True)), kept))
         if kept.folder is not None:
             _write(results, kept.folder)
     return results
 
 
-def _one_seed(bench: Workbench, arms: Sequence[tuple[str, Arm]], kept: _Kept) -> list[Outcome]:
+def _one_seed(bench: Workbench, seed: int, arms: Sequence[tuple[str, Arm]], kept: _Kept) -> list[Outcome]:
     """Every model under one seed: kept already, or fitted now."""
     data, outcomes = bench.data.fingerprint[:12], []
     for number, (name, arm) in enumerate(arms, start=1):
-        cell = Cell(name, bench.settings.seed, arm, bench.settings, data)
+        cell = Cell(name, seed, arm, bench.settings, data)
         outcome = kept.get(cell)
         if outcome is None:
             announced(f"{cell.key}: {number} of {len(arms)} models", enabled=bench.progress)
@@ -124,7 +127,7 @@ def _one_seed(bench: Workbench, arms: Sequence[tuple[str, Arm]], kept: _Kept) ->
 
 def _fitted(cell: Cell, bench: Workbench) -> Outcome:
     result = bench.fit(*cell.arm, baseline=True)
-    summary = {**result.summary, "model": cell.name}
+    summary = {**result.summary, "model": cell.name, "seed": cell.seed}
     return Outcome(cell.name, summary, result.fit.history, result.fit.graph, [*result.clients])
 
 
@@ -183,7 +186,12 @@ def _asked(arm: Arm) -> Row:
 
 
 def _request(
-    arms: Sequence[Arm], names: Sequence[str], federation: str, settings: Settings, seeds: Sequence[int]
+    arms: Sequence[Arm],
+    names: Sequence[str],
+    federation: str,
+    settings: Settings,
+    seeds: Sequence[int],
+    networks_seed: int | None,
 ) -> Row:
     return {
         "comparison": list(names),
@@ -191,6 +199,7 @@ def _request(
         "federation": federation,
         "settings": asdict(settings),
         "seeds": list(seeds),
+        "networks_seed": networks_seed,
         "versions": versions(),
     }
 
@@ -201,7 +210,7 @@ def _opened(path: Path, request: Row, overwrite: bool) -> Run:
         return Run.create(path, request, overwrite=overwrite)
     folder = Run.open(path)
     there, asked = folder.settings, as_stored(request)
-    for name in ("federation", "comparison", "models", "settings", "seeds"):
+    for name in ("federation", "comparison", "models", "settings", "seeds", "networks_seed"):
         if there.get(name) != asked[name]:
             found, expected = _difference(there.get(name), asked[name])
             raise InputError(

@@ -23,6 +23,7 @@ def transfer(
     choices: Row | None = None,
     rounds: int | None = None,
     seeds: Sequence[int] | None = None,
+    networks_seed: int | None = None,
     freeze: bool = False,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
@@ -32,8 +33,8 @@ def transfer(
 
     The second begins with the parameters of the run's prior that belong to no client, see `em.Learned`; with `freeze` they
     stay as they are. Networks begin untrained: under the run's seed where its own began, which a frozen encoder of updates
-    needs. Settings, hyperparameters but for `choices`, rounds and seed are the run's where nothing else is given. Results
-    and `out` are those of `compare`.
+    needs; with the run's as `networks_seed` they do so for several federations. Settings, hyperparameters but for
+    `choices`, rounds and seed are the run's where nothing else is given. Results and `out` are those of `compare`.
     """
     folder = Run.open(run)
     asked = Request.read(folder)
@@ -58,4 +59,5 @@ def transfer(
     hyperparameters = {**asked.hyperparameters, **(choices or {})}
     arms = [Arm(asked.model, hyperparameters), Arm(asked.model, hyperparameters, learned)]
     numbers = [settings.seed] if seeds is None else seeds
-    return compare(arms, others, settings, numbers, out=out, overwrite=overwrite, progress=progress)
+    kept = {"out": out, "overwrite": overwrite, "progress": progress}
+    return compare(arms, others, settings, numbers, networks_seed=networks_seed, **kept)

@@ -23,6 +23,16 @@ def test_compare_writes_a_table_and_a_figure(tmp_path: Path) -> None:
     assert f"{written['table'][1]['accuracy']['mean']:.3f}" in answer.out
 
 
+def test_compare_counts_seeds_of_the_federation_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    answer = scool("compare", "local", *TINY, "--seed=5", "--federation-seed=3", "--seeds=2", "--out", out)
+    assert answer.code == 0, answer.err
+    asked = json.loads((out / "run.json").read_text())
+    assert (asked["seeds"], asked["networks_seed"]) == ([3, 4], 5)
+    written = json.loads((out / "comparison.json").read_text())
+    assert [[run["seed"] for run in seed] for seed in written["runs"]] == [[3], [4]]
+
+
 def test_compare_refuses_before_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder in the way, or a model that cannot be built, is found before minutes of training, not after."""
     monkeypatch.setattr("scool_ppl.em.EM.fit", lambda *_, **__: pytest.fail("trained"))

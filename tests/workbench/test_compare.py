@@ -7,12 +7,14 @@ import io
 import json
 import shutil
 import statistics
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib.image
 import pytest
+import torch
 
 from scool_ppl import InputError, load_federation, load_model
 from scool_ppl.workbench.compare import Choice, Outcome, compare, labels
@@ -59,6 +61,25 @@ def test_models_meet_the_same_clients_initialisation_and_batches(whole: tuple[Pa
         )
         assert (local.summary["gain_over_local"], local.summary["below_local"]) == (0, 0)
     assert whole[1][0][0].history[0]["loss"] != whole[1][1][0].history[0]["loss"]
+
+
+def test_federations_of_several_seeds_begin_with_the_same_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, begun = Workbench.em, []
+
+    def em(bench: Workbench, *rest: Any, **options: Any) -> Any:
+        built = real(bench, *rest, **options)
+        begun.append((bench.data.fingerprint, built.init().params))
+        return built
+
+    monkeypatch.setattr(Workbench, "em", em)
+    monkeypatch.setattr(sys.modules["scool_ppl.workbench.compare"], "_one_seed", lambda *_: [])
+    compared(models=MODELS[:1], networks_seed=7)
+    (first, one), (second, other) = begun
+    assert first != second
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+    assert first == load_federation(SPEC, seed=3).fingerprint
+    alone = real(Workbench(load_federation(SPEC, seed=3), replace(BRIEF, seed=7), progress=False), "local")
+    assert all(torch.equal(value, alone.init().params[name]) for name, value in one.items())
 
 
 def test_a_comparison_is_written_as_tables_clients_and_figure(whole: tuple[Path, list[list[Outcome]]]) -> None:
@@ -122,6 +143,7 @@ def test_a_comparison_that_was_stopped_goes_on_with_what_is_missing(
     [
         ({"settings": replace(BRIEF, rounds=3)}, "settings rounds=2, asked for were rounds=3"),
         ({"seeds": [3]}, "seeds 3, 4, asked for were 3"),
+        ({"networks_seed": 0}, "networks_seed None, asked for were 0"),
         ({"models": [("local", {}), ("fedavg", {})]}, "comparison local, ring, asked for were local, fedavg"),
     ],
 )
