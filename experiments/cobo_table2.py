@@ -84,7 +84,7 @@ def experiment(scale: str) -> Experiment:
         measures=("accuracy", "improved"),
         seeds=at_scale(scale, smoke=(0,), small=(0, 1, 2), paper=(0, 1, 2)),
         paper={
-            row: {column: texts[i] for column, texts in PAPER.items() if texts[i] is not None}
+            row: {column: text for column, texts in PAPER.items() if (text := texts[i]) is not None}
             for i, row in enumerate(rows)
         },
     )

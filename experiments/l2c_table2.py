@@ -16,7 +16,7 @@ METHODS = (
     Method("meta-L2C", "meta_l2c"),
     Method("SCooL-SBM", "scool_sbm"),
 )
-PRINTED = {
+PRINTED: dict[str, dict[str, int | float]] = {
     "DPSGD(s=5 epochs)": {"neighbours": 10},
     "FOMO": {"count": 10},
     "Ditto": {"strength": 0.1},

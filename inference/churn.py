@@ -9,8 +9,10 @@ whom with which weight; and the last graph, as a picture and a file.
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from scool_ppl import EM, Clients, CooperationModel, Federation, load_federation, load_model
+from scool_ppl.deploy import Portfolio
 from scool_ppl.plots import draw_graph, save_figure
 from scool_ppl.runs import free_name
 
@@ -19,7 +21,7 @@ def main(model: str = "scool_sbm", spec: str = "digits", rounds: str = "5", out:
     folder = Path(out or free_name("runs", "inference-churn"))
     folder.mkdir(parents=True, exist_ok=True)
 
-    def build(federation: Federation) -> CooperationModel:
+    def build(federation: Federation) -> CooperationModel | Portfolio:
         return load_model(model, federation.num_clients, federation=federation)
 
     whole = load_federation(spec, seed=0)
@@ -27,7 +29,7 @@ def main(model: str = "scool_sbm", spec: str = "digits", rounds: str = "5", out:
     newcomers = whole.select(range(whole.num_clients - 2, whole.num_clients))
     em = EM(build(first), Clients(first))
     state = em.init()
-    lines = []
+    lines: list[dict[str, Any]] = []
     for event in ("begin", "join", "leave"):
         if event == "join":
             em, state = em.join(state, newcomers, build)

@@ -5,15 +5,19 @@ python inference/deploy.py [FEDERATION] [ROUNDS]
 
 import sys
 
-from scool_ppl import EM, Clients, load_federation, load_model
+from scool_ppl import EM, Clients, CooperationModel, load_federation, load_model
 from scool_ppl.deploy import Portfolio, Single, Stack, alone, gains
 
 
 def main(spec: str = "digits", rounds: str = "20") -> None:
     federation = load_federation(spec, seed=0)
     clients = Clients(federation)
-    tracks = {name: load_model(name, clients.num_clients, federation=federation) for name in ("scool_sbm", "fedavg")}
-    portfolio = Portfolio({"local": alone(clients.num_clients), **tracks}, shown="scool_sbm", rule=Stack(alpha=20))
+    tracks = {"local": alone(clients.num_clients)}
+    for name in ("scool_sbm", "fedavg"):
+        model = load_model(name, clients.num_clients, federation=federation)
+        assert isinstance(model, CooperationModel)  # it may be a portfolio itself, which is no track
+        tracks[name] = model
+    portfolio = Portfolio(tracks, shown="scool_sbm", rule=Stack(alpha=20))
     em = EM(portfolio, clients, seed=0)
     fit = em.fit(rounds=int(rounds))
     for candidate, weight in zip(fit.deployment.candidates, fit.deployment.weights.mean(0).tolist(), strict=True):

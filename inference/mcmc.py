@@ -15,7 +15,7 @@ from pyro.infer import MCMC, NUTS, Predictive
 from pyro.nn import PyroSample
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 
-from scool_ppl import EM, Clients, load_federation, load_model
+from scool_ppl import EM, Clients, CooperationModel, load_federation, load_model
 
 GROUPS = "permuted:digits:clients=12,groups=3,train=50"
 
@@ -24,6 +24,7 @@ def main(spec: str = GROUPS, rounds: str = "5", draws: str = "200", chains: str 
     clients = Clients(load_federation(spec, seed=0))
     size = clients.num_clients
     model = load_model("latent_space", size)
+    assert isinstance(model, CooperationModel)
     model.prior.b = PyroSample(dist.Normal(2.0, 2.0))  # a latent with a prior, in place of a number that is learned
     em = EM(model, clients)
     state = em.fit(rounds=int(rounds)).state

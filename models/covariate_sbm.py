@@ -9,7 +9,7 @@ No paper has it: an example of a prior that knows something. The hint is soft: e
 import pyro
 import torch
 
-from scool_ppl import CooperationModel, InputError, OneHot
+from scool_ppl import CooperationModel, Evidence, InputError, OneHot
 from scool_ppl.infer.priors import SBM
 from scool_ppl.look import CrossLoss, Reference
 from scool_ppl.mix import MixUpdates
@@ -23,13 +23,15 @@ class CovariateSBM(SBM):
         self.register_buffer("hint", hint * torch.nn.functional.one_hot(covariate, num_blocks).double())
         self.bias = torch.nn.Parameter(torch.zeros(num_blocks))
 
-    def model(self, evidence):
+    def model(self, evidence: Evidence) -> torch.Tensor:
         with self.clients:
             z = pyro.sample("z", OneHot(logits=self.hint + self.bias))
         with self.edges:
             return self.sample_edges(self.receiver(z), self.sender(z))
 
-    def starts(self, evidence, log_lik, generator):
+    def starts(
+        self, evidence: Evidence, log_lik: torch.Tensor, generator: torch.Generator
+    ) -> list[dict[str, torch.Tensor]]:
         """The covariate itself, besides the spectral starts."""
         return [{"z": self.hint.softmax(-1)}, *super().starts(evidence, log_lik, generator)]
 

@@ -12,11 +12,11 @@ import pyro
 import torch
 from torch import Tensor
 
-from scool_ppl import CooperationModel, InputError, ProjectedGradient
+from scool_ppl import CooperationModel, Evidence, InputError, ProjectedGradient
 from scool_ppl.infer.priors import Box
 from scool_ppl.look import Distance, Ignored
 from scool_ppl.mix import Mixing, Pull, Terms
-from scool_ppl.train import Shares
+from scool_ppl.train import RoundStart, Shares
 
 
 class Objective(Box):
@@ -30,7 +30,7 @@ class Objective(Box):
         if min(weights) <= 0:
             raise InputError("mu1={}, mu2={}, sparsity={}: expected positive numbers".format(*weights))
 
-    def model(self, evidence):
+    def model(self, evidence: Evidence) -> Tensor:
         graph, far = super().model(evidence), evidence.distance(trained=True).square().clamp(max=1e9)
         half, far = (torch.where(evidence.peers.mask, pairs, 0.0) for pairs in (graph / 2, far))
         w = half + half.T
@@ -43,7 +43,7 @@ class Weighted(Mixing):  # c_k grad L_k + mu1 / d_k sum_l w_kl (theta_k - theta_
     def __init__(self, mu1: float, confidence: Tensor) -> None:
         self.pull, self.confidence = Pull(mu1, since=1, by_degree=True), confidence
 
-    def during(self, start):
+    def during(self, start: RoundStart) -> Terms:
         nobody = torch.zeros(start.num_clients, start.num_clients)
         shares = Shares(nobody, self.confidence) if bool((self.confidence < 1).any()) else None
         return Terms(self.pull.during(start).pull, shares)

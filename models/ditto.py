@@ -13,7 +13,7 @@ from scool_ppl import CooperationModel, InputError
 from scool_ppl.infer.priors import Dirac
 from scool_ppl.look import Ignored
 from scool_ppl.mix import Mixing, Terms
-from scool_ppl.train import Pull, Remembered
+from scool_ppl.train import Pull, Remembered, RoundStart
 
 
 class PullToGlobal(Mixing):
@@ -24,12 +24,13 @@ class PullToGlobal(Mixing):
             raise InputError(f"strength is {strength}, expected at least 0")
         self.strength, self.share = strength, share
 
-    def during(self, start) -> Terms:
+    def during(self, start: RoundStart) -> Terms:
         """g by one round of FedAvg, and the pull towards the g that the round began with."""
         size = start.num_clients
-        known = {name: start.recall(f"global/{name}") for name in start.params}
-        network = {name: value[0] if known[name] is None else known[name] for name, value in start.params.items()}
-        everywhere = {n: value.expand(size, *value.shape).contiguous() for n, value in network.items()}
+        everywhere = {}
+        for name, value in start.params.items():
+            known = start.recall(f"global/{name}")
+            everywhere[name] = (value[0] if known is None else known).expand_as(value).contiguous()
         trained = start.train(everywhere)
         share = self.share * start.present
         share = share / share.sum()

@@ -16,7 +16,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 
-from scool_ppl import CooperationModel, GraphPrior, InputError
+from scool_ppl import CooperationModel, Evidence, GraphPrior, InputError
 from scool_ppl.look import Ignored
 from scool_ppl.mix import MixUpdates
 
@@ -34,7 +34,7 @@ class Centres(GraphPrior):
         if not 0 <= share <= 1 or steps < 1:
             raise InputError(f"share={share}, steps={steps}: expected a share in [0, 1] and at least one step")
 
-    def rows(self, evidence):
+    def rows(self, evidence: Evidence) -> torch.Tensor:
         """(K, M) Y; candidates whose update is not finite are in no cluster."""
         peers = evidence.peers
         updates = torch.cat([value.flatten(1).double() for value in evidence.round_updates.values()], 1)
@@ -45,7 +45,7 @@ class Centres(GraphPrior):
             rows = (near + (count - near.sum(1, keepdim=True)) * rows) / count
         return rows
 
-    def model(self, evidence):
+    def model(self, evidence: Evidence) -> torch.Tensor:
         rows = self.rows(evidence)
         with self.edges:
             return pyro.sample("Y", dist.Delta(rows), obs=rows)

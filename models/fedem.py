@@ -15,7 +15,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from scool_ppl import CooperationModel, GraphPrior, InputError, NaturalGradient, OneHot
+from scool_ppl import CooperationModel, Evidence, GraphPrior, InputError, NaturalGradient, OneHot
 from scool_ppl.look import Components, Ignored
 from scool_ppl.mix import CopyComponents
 
@@ -33,7 +33,7 @@ class Sources(GraphPrior):
         super().__init__(num_clients)
         self.register_buffer("pi", torch.full((num_clients, components), 1 / components).double())
 
-    def model(self, evidence):
+    def model(self, evidence: Evidence) -> Tensor:
         losses = evidence.every_image_loss.double().sum(-1).permute(2, 0, 1)  # (n, K, G)
         there = ~losses.isnan().any(2)
         with pyro.plate("images", len(losses), dim=-2), self.clients, poutine.mask(mask=there):
@@ -42,7 +42,7 @@ class Sources(GraphPrior):
         with self.edges:
             return pyro.sample("Y", pyro.distributions.Delta(self.pi), obs=self.pi)
 
-    def closed_form(self, moments, evidence):
+    def closed_form(self, moments: dict[str, Tensor], evidence: Evidence) -> dict[str, Tensor]:
         there = (~evidence.every_image_loss.sum(-1).isnan().any(1)).double()  # (K, n)
         mean = torch.einsum("kn,nkg->kg", there, moments["source"]) / there.sum(1, keepdim=True).clamp(min=1)
         return {"pi": torch.where(there.any(1, keepdim=True), mean, self.pi)}

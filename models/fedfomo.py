@@ -12,7 +12,7 @@ from typing import Literal
 import pyro
 import torch
 
-from scool_ppl import CooperationModel, GraphPrior, OneHot
+from scool_ppl import CooperationModel, Evidence, GraphPrior, OneHot
 from scool_ppl.look import All, Distance, EpsilonGreedy, Ignored
 from scool_ppl.mix import MixModels
 
@@ -28,7 +28,7 @@ class FirstOrder(GraphPrior):
         self.norm, self.fallback = norm, fallback
         self.needs = ("validation_before", "validation_received", Distance(norm))
 
-    def gain(self, evidence):
+    def gain(self, evidence: Evidence) -> torch.Tensor:
         """max(s, 0) of candidates, (K, M); where a row has none, the fallback."""
         better = (evidence.validation_before[:, None] - evidence.validation_received).double()
         gain = (better.clamp(min=0) / evidence.distance(self.norm).clamp(min=1e-12)).nan_to_num(0, 0)
@@ -36,7 +36,7 @@ class FirstOrder(GraphPrior):
         own = (evidence.peers.columns() == torch.arange(self.num_clients)[:, None]).double()
         return gain if self.fallback == "before" else torch.where(gain.sum(1, keepdim=True) > 0, gain, own)
 
-    def model(self, evidence):
+    def model(self, evidence: Evidence) -> torch.Tensor:
         gain = self.gain(evidence)
         some = gain.sum(1, keepdim=True) > 0
         logits = torch.where(some, gain, 1.0).log().clamp(min=-1e6)  # finite, and its exponential is 0

@@ -13,7 +13,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 
-from scool_ppl import CooperationModel, GraphPrior, InputError
+from scool_ppl import CooperationModel, Evidence, GraphPrior, InputError
 from scool_ppl.look import Components, Ignored
 from scool_ppl.mix import ServeComponents
 
@@ -25,7 +25,7 @@ class Lowest(GraphPrior):
     kind = "rows"
     needs = ("loss_received",)
 
-    def model(self, evidence):
+    def model(self, evidence: Evidence) -> torch.Tensor:
         loss = evidence.loss_received.double().masked_fill(~evidence.peers.mask, torch.inf).nan_to_num(torch.inf)
         rows = torch.zeros_like(loss).scatter(1, loss.argmin(1, keepdim=True), 1.0)
         with self.edges:

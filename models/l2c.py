@@ -15,7 +15,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 
-from scool_ppl import CooperationModel, GraphPrior, NaturalGradient
+from scool_ppl import CooperationModel, Evidence, GraphPrior, NaturalGradient
 from scool_ppl.look import All, MixedValidation, Top
 from scool_ppl.mix import MixUpdates
 
@@ -32,7 +32,7 @@ class FreeRows(GraphPrior):
         self.decay = decay
         self.alpha = torch.nn.Parameter(torch.zeros(num_clients, num_clients))
 
-    def model(self, evidence):
+    def model(self, evidence: Evidence) -> torch.Tensor:
         pyro.factor("alpha_prior", -self.decay / 2 * self.alpha.square().sum())
         rows = self.row_logits(evidence.peers.take(self.alpha)).softmax(-1)
         with self.clients:

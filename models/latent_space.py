@@ -11,7 +11,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 
-from scool_ppl import CooperationModel, GraphPrior, InputError, SVIStep
+from scool_ppl import CooperationModel, Evidence, GraphPrior, InputError, SVIStep
 from scool_ppl.look import CrossLoss, Reference
 from scool_ppl.mix import MixUpdates
 
@@ -28,7 +28,7 @@ class LatentSpace(GraphPrior):
         self.spread = spread
         self.b = torch.nn.Parameter(torch.tensor(2.0))
 
-    def model(self, evidence):
+    def model(self, evidence: Evidence) -> torch.Tensor:
         b = self.b  # read outside the plates, so that a PyroSample in its place is one number, too
         with self.clients:
             x = pyro.sample("x", dist.Normal(torch.zeros(2, dtype=b.dtype), 1.0).to_event(1))

@@ -14,14 +14,14 @@ import pyro
 import torch
 from torch import Tensor
 
-from scool_ppl import CooperationModel, InputError, ProjectedGradient
-from scool_ppl.infer.priors import Box
+from scool_ppl import CooperationModel, Evidence, InputError, ProjectedGradient, priors
+from scool_ppl.graph import Peers
 from scool_ppl.look import UpdateCosine
 from scool_ppl.mix import Mixing, MixModels, Terms
-from scool_ppl.train import Pull
+from scool_ppl.train import Params, Pull, RoundStart
 
 
-class Sizes(Box):
+class Sizes(priors.Box):
     """log P(Y) = -sum_i |Y_i - p|^2 + const, p the shares of the candidates who are there."""
 
     includes_self = True
@@ -30,7 +30,7 @@ class Sizes(Box):
         super().__init__(len(count), start=0.0)
         self.register_buffer("count", count)
 
-    def model(self, evidence):
+    def model(self, evidence: Evidence) -> Tensor:
         graph, peers = super().model(evidence), evidence.peers
         count = torch.where(peers.mask, peers.gather(self.count), 0.0)
         share = count / count.sum(1, keepdim=True).clamp(min=1e-30)
@@ -46,11 +46,11 @@ class Aggregate(Mixing):
             raise InputError(f"lam is {lam}, expected at least 0")
         self.lam = lam
 
-    def __call__(self, before, trained, weights, peers):
+    def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
         return MixModels()(before, trained, weights, peers)
 
-    def during(self, start) -> Terms:
-        square = sum(value.flatten(1).square().sum(1) for value in start.params.values())
+    def during(self, start: RoundStart) -> Terms:
+        square = sum((value.flatten(1).square().sum(1) for value in start.params.values()), torch.tensor(0.0))
         return Terms(Pull(start.params, self.lam / square.clamp(min=1e-30)) if self.lam and start.round else None)
 
 

@@ -4,7 +4,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 
-from scool_ppl import CooperationModel, GraphPrior, likelihoods, mixing
+from scool_ppl import CooperationModel, Evidence, GraphPrior, likelihoods, mixing
 
 
 class Ring(GraphPrior):
@@ -14,7 +14,7 @@ class Ring(GraphPrior):
         super().__init__(num_clients)
         self.b = torch.nn.Parameter(torch.tensor(1.0))
 
-    def model(self, evidence):
+    def model(self, evidence: Evidence) -> torch.Tensor:
         steps = (self.receiver(torch.arange(self.num_clients)) - self.sender(torch.arange(self.num_clients))).abs()
         with self.edges:
             return pyro.sample("Y", dist.Bernoulli(logits=self.b - torch.minimum(steps, self.num_clients - steps)))

@@ -51,7 +51,8 @@ def main() -> None:
         table = of_sides(rows) if "sides" in rows[0] else of_rounds(rows)
         machine = ", ".join(f"{key} {value}" for key, value in kept["machine"].items())
         section = "\n".join([f"<!-- {name} -->", *table, "", f"{machine}.", f"<!-- /{name} -->"])
-        text, count = re.subn(rf"<!-- {name} -->.*?<!-- /{name} -->", lambda _, new=section: new, text, flags=re.DOTALL)
+        pattern = rf"<!-- {name} -->.*?<!-- /{name} -->"
+        text, count = re.subn(pattern, section.replace("\\", r"\\"), text, flags=re.DOTALL)
         if count != 1:
             raise SystemExit(
                 f"RESULTS.md has {count} places for {name}, expected one: <!-- {name} --> <!-- /{name} -->"

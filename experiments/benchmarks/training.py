@@ -14,6 +14,7 @@ import copy
 import queue
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import timing
 import torch
@@ -100,7 +101,7 @@ def measured(
     if CORES > 1:
         sides[f"plain loop, {CORES} threads"] = lambda: hand.plain(CORES)
     sides["best by hand"] = hand.best
-    sides |= {f"library, {executor}": (lambda executor=executor: library(executor)) for executor in executors}
+    sides |= {f"library, {executor}": partial(library, executor) for executor in executors}
     row = timing.compare(f"{name}, K = {num_clients}", sides, repeat, "plain loop")
     row["largest difference of a parameter"] = max(
         float((hand.trained[name] - params[name]).abs().max())

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from scool_ppl.reproduce import SMALL_MLP, SMOKE, Column, Experiment, Method, at_scale
+from scool_ppl.train import Attack
 from scool_ppl.workbench import Settings
 
 CNN = Settings(network="cnn", width=0.125, learning_rate=0.05, rounds=10, warmup_epochs=20, executor="loop")
@@ -72,7 +73,8 @@ HOSTILE = "permuted:digits:clients=20,groups=2,train=50"
 def worlds() -> tuple[Column, ...]:
     """Every federation of the suite."""
     small = replace(SMALL_MLP, executor="stacked")
-    attacks = [(attack, share) for attack in ("random", "sign-flip", "label-flip") for share in (0.2, 0.4)]
+    hostile: tuple[Attack, ...] = ("random", "sign-flip", "label-flip")
+    attacks = [(attack, share) for attack in hostile for share in (0.2, 0.4)]
     return (
         *(_column(label, spec, small) for label, spec in WORLDS.items()),
         *(Column(label, spec, CNN, seeds=HEAVY) for label, spec in CIFAR.items()),

@@ -1,6 +1,7 @@
 """Hostile clients: honest clients' accuracy when 0 to 40 % of the clients attack, with and without clipping."""
 
 from scool_ppl.reproduce import SMALL_MLP, SMOKE, Column, Experiment, Method, at_scale
+from scool_ppl.train import Attack
 
 METHODS = (
     Method("Local", "local"),
@@ -13,7 +14,7 @@ METHODS = (
     Method("SCooL-SBM, clip 1", "scool_sbm", ({"clip": 1.0},), deployed="mixed"),
     Method("SCooL-SBM, clip 3", "scool_sbm", ({"clip": 3.0},), deployed="mixed"),
 )
-ATTACKS = ("sign-flip", "scaled", "random", "collude", "label-flip")
+ATTACKS: tuple[Attack, ...] = ("sign-flip", "scaled", "random", "collude", "label-flip")
 
 
 def experiment(scale: str) -> Experiment:

@@ -12,7 +12,7 @@ from scool_ppl.base.arguments import check_kind
 from scool_ppl.data.federation import Federation
 from scool_ppl.deploy.deployment import LOCAL, Rule, Stack, candidates, deploy
 from scool_ppl.em.em import EM
-from scool_ppl.em.model import CooperationModel, Schedule
+from scool_ppl.em.model import Build, CooperationModel, Schedule
 from scool_ppl.em.state import Deployment, EMInfo, EMState
 from scool_ppl.errors import InputError
 from scool_ppl.infer.priors.dirac import Dirac
@@ -23,8 +23,6 @@ from scool_ppl.train.privacy.account import SPENT
 from scool_ppl.train.privacy.evidence import check_question
 from scool_ppl.train.questions import Params, PredictionLoss, Predictor
 from scool_ppl.train.round_start import Remembered
-
-Build = Callable[[Federation], CooperationModel]
 
 
 def alone(num_clients: int) -> CooperationModel:
@@ -129,7 +127,7 @@ class Tracks(EM):
         self,
         state: EMState,
         newcomers: Federation,
-        build: Callable[[Federation], CooperationModel | Portfolio],
+        build: Build,
         start: str = "best",
     ) -> tuple[EM, EMState]:
         """See EM.join; `build` makes the portfolio of a federation. In the local track newcomers begin by training alone,
@@ -147,7 +145,7 @@ class Tracks(EM):
         self,
         state: EMState,
         names: Collection[str],
-        build: Callable[[Federation], CooperationModel | Portfolio],
+        build: Build,
     ) -> tuple[EM, EMState]:
         """See EM.leave; `build` makes the portfolio of a federation."""
         return self._moved(state, build, lambda em, of, one: EM.leave(em, of, names, one))
@@ -165,7 +163,7 @@ class Tracks(EM):
     def _moved(
         self,
         state: EMState,
-        build: Callable[[Federation], CooperationModel | Portfolio],
+        build: Build,
         move: Callable[[EM, EMState, Build], tuple[EM, EMState]],
     ) -> tuple[EM, EMState]:
         """Every track moved to the clients of another federation, by what moves one."""

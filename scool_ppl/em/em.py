@@ -30,7 +30,7 @@ from scool_ppl.em.absence import (
     restore_edges,
 )
 from scool_ppl.em.clock import Clock
-from scool_ppl.em.model import CooperationModel, OwnDriver, Schedule, check_clients, check_model
+from scool_ppl.em.model import Build, CooperationModel, OwnDriver, Schedule, check_clients, check_model
 from scool_ppl.em.state import Deployment, EMInfo, EMState, Fit, check_memory, check_state
 from scool_ppl.errors import ClientError, InputError, original
 from scool_ppl.graph.candidates import Peers
@@ -397,7 +397,7 @@ class EM:
         self,
         state: EMState,
         newcomers: Federation,
-        build: Callable[[Federation], CooperationModel],
+        build: Build,
         start: str = "best",
     ) -> tuple[EM, EMState]:
         """Clients come between two rounds: an EM of all and its state, in which the others keep what is known of them.
@@ -410,9 +410,7 @@ class EM:
 
         return join(self, state, newcomers, build, start)
 
-    def leave(
-        self, state: EMState, names: Collection[str], build: Callable[[Federation], CooperationModel]
-    ) -> tuple[EM, EMState]:
+    def leave(self, state: EMState, names: Collection[str], build: Build) -> tuple[EM, EMState]:
         """Clients go between two rounds: an EM of the others and its state; `build` as for `join`."""
         from scool_ppl.em.membership import leave
 

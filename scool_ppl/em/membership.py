@@ -12,7 +12,7 @@ from scool_ppl.base.randomness import generator
 from scool_ppl.data.federation import Federation
 from scool_ppl.em.axes import Axes, Layout, learned_axes, parameter_layouts, site_layouts
 from scool_ppl.em.em import EM
-from scool_ppl.em.model import CooperationModel
+from scool_ppl.em.model import Build
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
@@ -26,7 +26,6 @@ from scool_ppl.train.questions import PairLoss
 from scool_ppl.train.round_start import Memory, Remembered
 
 Values = dict[str, Tensor]
-Build = Callable[[Federation], CooperationModel]
 STARTS = ("best", "warm-up", "initial", "mean")
 AT_ONCE = 2**22
 """So many pairs of a client who stays and a newcomer are asked about in one exchange."""

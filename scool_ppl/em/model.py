@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from scool_ppl.base.arguments import check_kind, whole
+from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError
 from scool_ppl.infer.estep.base import EStep
 from scool_ppl.infer.estep.natural import NaturalGradient
@@ -42,6 +43,10 @@ class OwnDriver(Protocol):
 
     @property
     def driver(self) -> type: ...
+
+
+Build = Callable[[Federation], CooperationModel | OwnDriver]
+"""What makes the model of a federation, or what has a driver of its own."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from scool_ppl.train.batches import Batches, Probe
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Coupling, Evaluation, Facts, Plan, Pull, Shares, Trained, Wrapper
-from scool_ppl.train.hostile import HostileClients
+from scool_ppl.train.hostile import Attack, HostileClients
 from scool_ppl.train.networks import NETWORKS, NetworkSpec, network_for, network_of
 from scool_ppl.train.privacy import Account, Privacy
 from scool_ppl.train.questions import (
@@ -26,6 +26,7 @@ __all__ = [
     "Account",
     "Alignment",
     "AnyClients",
+    "Attack",
     "Batches",
     "Clients",
     "Coupling",
