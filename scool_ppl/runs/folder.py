@@ -6,36 +6,28 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from scool_ppl.base.arguments import check_names
 from scool_ppl.base.codec import Row
-from scool_ppl.base.files import read_regular, replacing, write_npz
-from scool_ppl.data.reading import UNREADABLE
+from scool_ppl.base.files import read_regular, replacing
 from scool_ppl.deploy.blueprint import Blueprint, MakeNetwork, client_network
 from scool_ppl.deploy.network import ClientNetwork
 from scool_ppl.em.state import Deployment
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.graph.candidates import Entries, Peers
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.runs import deployed
+from scool_ppl.runs import deployed, weights
 from scool_ppl.runs.checkpoints import last_round, tidy
+from scool_ppl.runs.weights import Graphs
 from scool_ppl.tasks.base import Task
 
 MARK, HISTORY, SUMMARY = "run.json", "history.jsonl", "summary.json"
-Graphs = dict[int, Tensor | Entries]
-"""By round: a matrix (K, K), or of many clients with few candidates each a table, see `Peers.kept`."""
-
-FEW = 300
-"""Clients of whom graph.graphml has every edge; of more, those that are believed: weights.npz has them all."""
 
 
 class Run:
@@ -122,15 +114,8 @@ class Run:
 
     @property
     def graph(self) -> CooperationGraph:
-        """The last graph: its clients by graph.graphml, its weights by weights.npz."""
-        known = CooperationGraph.load(self.path / "graph.graphml")
-        if known.num_clients <= FEW:
-            return known
-        graphs, _ = self.weights()
-        peers, weights = Peers.read(graphs[max(graphs)])
-        ends = self.intervals() or (None, None)
-        low, high = (None if end is None else peers.take(end) for end in ends)
-        return replace(known, peers=peers, weights=weights, low=low, high=high)
+        """The last graph."""
+        return weights.last(self.path)
 
     def record(self, row: Row, graph: CooperationGraph) -> None:
         """Append a round; the graphs of rounds 1, 2, 5, 10, 20, 50, ... are kept, and the last."""
@@ -160,19 +145,8 @@ class Run:
             raise InputError(f"run '{self.path}' has no round to finish with; call record first")
         last, graph = self._last
         graphs = {**self.graphs, last: graph.peers.kept(graph.weights)}
-        arrays = {
-            "rounds": np.array(sorted(graphs)),
-            "names": np.array(graph.names),
-            **_stacked([graphs[round] for round in sorted(graphs)]),
-        }
-        if truth is not None:
-            arrays["truth"] = truth.numpy()
-        if graph.low is not None and graph.high is not None and "senders" not in arrays:
-            ends = {"low": graph.low, "high": graph.high}
-            arrays |= {name: graph.peers.dense(end).float().numpy() for name, end in ends.items()}
         with _going_on(self.path):
-            graph.save(self.path / "graph.graphml", threshold=0 if graph.num_clients <= FEW else None)
-            write_npz(self.path / "weights.npz", arrays, compressed=True)
+            weights.save(self.path, graphs, graph, truth)
             if clients is not None:
                 self.write_text("clients.csv", clients.rstrip("\n"))
             self.write_json(SUMMARY, summary)
@@ -265,46 +239,11 @@ class Run:
 
     def weights(self) -> tuple[Graphs, Tensor | None]:
         """The kept graphs by round, and the truth (K, K) where it is known."""
-        with self._arrays() as arrays:
-            rounds = [int(round) for round in arrays["rounds"]]
-            weights = torch.from_numpy(arrays["weights"])
-            each: Iterable[Tensor | Entries] = weights
-            if "senders" in arrays:
-                each = map(Entries, weights, torch.from_numpy(arrays["senders"]))
-            graphs = dict(zip(rounds, each, strict=True))
-            return graphs, torch.from_numpy(arrays["truth"]) if "truth" in arrays else None
+        return weights.load(self.path)
 
     def intervals(self) -> tuple[Tensor, Tensor] | None:
         """The ends of the credible intervals of the last graph's weights, (K, K) each; None where there are none."""
-        with self._arrays() as arrays:
-            known = "low" in arrays and "high" in arrays
-            return (torch.from_numpy(arrays["low"]), torch.from_numpy(arrays["high"])) if known else None
-
-    @contextmanager
-    def _arrays(self) -> Iterator[Any]:
-        path = self.path / "weights.npz"
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                yield arrays
-        except UNREADABLE as error:
-            reason = str(error) or type(error).__name__
-            raise InputError(f"cannot read {path}: {reason}; repeat the run") from error
-
-
-def _stacked(graphs: Sequence[Tensor | Entries]) -> dict[str, np.ndarray[Any, Any]]:
-    """weights (R, K, K); or, of tables, weights and senders (R, K, M), -1 where a row has fewer candidates."""
-    tables = [graph for graph in graphs if isinstance(graph, Entries)]
-    if len(tables) < len(graphs):
-        return {"weights": np.stack([np.asarray(graph) for graph in graphs])}
-    width = max(table.senders.shape[1] for table in tables)
-
-    def padded(part: Tensor, fill: int) -> np.ndarray[Any, Any]:
-        return np.pad(part.numpy(), ((0, 0), (0, width - part.shape[1])), constant_values=fill)
-
-    return {
-        "weights": np.stack([padded(table.values, 0) for table in tables]),
-        "senders": np.stack([padded(table.senders, -1) for table in tables]),
-    }
+        return weights.intervals(self.path)
 
 
 def free_name(parent: str | os.PathLike[str], name: str) -> Path:

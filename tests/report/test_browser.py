@@ -235,7 +235,7 @@ def test_many_clients_are_blocks_and_a_table_to_search(
     page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of more than 4,000 clients: 120, of whom each learns from the three others of its group of four."""
-    for place in ("graph.candidates.MANY", "report.run.LARGEST", "runs.folder.FEW"):
+    for place in ("graph.candidates.MANY", "report.run.LARGEST", "runs.weights.FEW"):
         monkeypatch.setattr(f"scool_ppl.{place}", 100)
     place = torch.arange(120)[:, None]
     senders = place // 4 * 4 + (place + torch.tensor([1, 2, 3])) % 4

@@ -13,25 +13,11 @@ import torch
 from scool_ppl import EM, Clients, Schedule, load_model
 from scool_ppl.deploy.network import ClientNetwork
 from scool_ppl.errors import InputError, RunError
-from scool_ppl.graph.candidates import Peers
-from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.runs.folder import Run, free_name
 from scool_ppl.train.networks import MLP
 from tests.helpers.refusals import refuses
 from tests.helpers.runs import driver, finished, graph, row
 from tests.helpers.small import federation
-
-
-@pytest.mark.parametrize(
-    ("rounds", "kept"), [(1, [1]), (3, [1, 2, 3]), (5, [1, 2, 5]), (60, [1, 2, 5, 10, 20, 50, 60])], ids=str
-)
-def test_graphs_of_round_rounds_and_the_last_are_kept(tmp_path: Path, rounds: int, kept: list[int]) -> None:
-    finished(tmp_path / "run", rounds)
-    with np.load(tmp_path / "run" / "weights.npz", allow_pickle=False) as arrays:
-        assert set(arrays) == {"rounds", "weights", "names"}
-        assert arrays["rounds"].tolist() == kept
-        assert np.array_equal(arrays["weights"], np.stack([graph(round).weights.numpy() for round in kept]))
-        assert arrays["names"].tolist() == ["a", "b", "c"]
 
 
 def test_a_table_of_clients_that_cannot_be_written_ends_a_run_that_can_go_on(tmp_path: Path) -> None:
@@ -148,28 +134,3 @@ def test_a_run_that_has_not_ended_deploys_nothing(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", {"model": "mine"})
     for ask in (run.clients, lambda: run.network("a"), lambda: run.predict("a", [[1.0]])):
         refuses(ask, f"by `scool resume {tmp_path / 'run'}`")
-
-
-def test_tables_of_many_clients_are_kept_as_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds with tables of several widths; weights of all edges come back though graph.graphml has the believed alone."""
-    for place, number in {"graph.candidates.MANY": 5, "runs.folder.FEW": 5, "plots.matrix.MANY": 5}.items():
-        monkeypatch.setattr(f"scool_ppl.{place}", number)
-    run, graphs = Run.create(tmp_path / "run"), {}
-    for round, width in ((1, 2), (2, 3)):
-        senders = torch.stack([(torch.arange(6) + step) % 6 for step in range(1, width + 1)], 1)
-        mask = torch.ones(6, width, dtype=torch.bool)
-        mask[0, -1] = False
-        weights = torch.linspace(0.1, 0.9, 6 * width).view(6, width)
-        names = tuple(f"client {number}" for number in range(6))
-        graphs[round] = CooperationGraph(weights, names, Peers(mask, senders), groups=(0, 0, 0, 1, 1, 1))
-        run.record(row(round), graphs[round])
-    run.finish({})
-    with np.load(run.path / "weights.npz") as arrays:
-        assert arrays["weights"].shape == arrays["senders"].shape == (2, 6, 3)
-        assert (arrays["senders"] == -1).sum() == 6 + 2
-    kept, _ = Run.open(run.path).weights()
-    for round, known in graphs.items():
-        peers, weights = Peers.read(kept[round])
-        assert torch.equal(peers.dense(weights), known.dense())
-    torch.testing.assert_close(Run.open(run.path).graph.dense(), graphs[2].dense())
-    assert (run.path / "graph.graphml").read_text().count("<edge ") == int((graphs[2].weights > 0.5).sum())
