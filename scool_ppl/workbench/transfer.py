@@ -59,5 +59,6 @@ def transfer(
     hyperparameters = {**asked.hyperparameters, **(choices or {})}
     arms = [Arm(asked.model, hyperparameters), Arm(asked.model, hyperparameters, learned)]
     numbers = [settings.seed] if seeds is None else seeds
-    kept = {"out": out, "overwrite": overwrite, "progress": progress}
-    return compare(arms, others, settings, numbers, networks_seed=networks_seed, **kept)
+    return compare(
+        arms, others, settings, numbers, networks_seed=networks_seed, out=out, overwrite=overwrite, progress=progress
+    )
