@@ -11,6 +11,7 @@ from scool_ppl.reproduce import PAPER_CNN, SMOKE, Column, Experiment, Method, Se
 
 RATES = tuple({"--learning-rate": rate} for rate in (0.3, 1.0))
 METHODS = (
+    Method("Local Training", "local", RATES),
     Method("FedAvg", "fedavg", RATES, deployed="mixed"),
     Method("FedFomo", "fedfomo", RATES),
     Method("SCooL-SBM", "scool_sbm", RATES),
