@@ -103,7 +103,7 @@ def _scores(name: str, values: Tensor) -> dict[str, str]:
 
 def _shares(deployment: Deployment) -> str:
     shares = zip(deployment.candidates, deployment.weights.mean(0).tolist(), strict=True)
-    return ", ".join(f"{name} {share:.0%}" for name, share in sorted(shares, key=lambda item: -item[1]))
+    return "; ".join(f"{name} {share:.0%}" for name, share in sorted(shares, key=lambda item: -item[1]))
 
 
 def _number(value: float) -> str:

@@ -112,7 +112,7 @@ def _ships(summary: Row) -> str:
     told = [
         f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda item: -item[1]) if share >= 0.005
     ]
-    return f"What the clients ship relies, in the mean, on: {', '.join(told)}."
+    return f"What the clients ship relies, in the mean, on: {'; '.join(told)}."
 
 
 def _open(links: Links) -> str:

@@ -91,7 +91,7 @@ def fit_table(result: Result) -> Table:
         table.add_row("gain over local", f"{summary['gain_over_local']:+.3f}, {harmed}")
     if "relies_on" in summary:
         relied = sorted(summary["relies_on"].items(), key=lambda item: -item[1])
-        table.add_row("clients rely on", ", ".join(f"{name} {share:.0%}" for name, share in relied if share >= 0.005))
+        table.add_row("clients rely on", "; ".join(f"{name} {share:.0%}" for name, share in relied if share >= 0.005))
     graph = summary["graph"]
     if any(value is not None for value in graph.values()):
         recovery = [f"{name} {_shown(value)}" for name, value in graph.items() if value is not None]

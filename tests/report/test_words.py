@@ -54,7 +54,7 @@ def test_one_graph_is_not_called_probable() -> None:
 
 def test_what_is_shipped_and_what_is_true() -> None:
     text = said(relies_on={"local": 0.2, "blocks": 0.797, "nothing": 0.003}, graph={"ari": 0.5})
-    assert "relies, in the mean, on: blocks 80%, local 20%." in text
+    assert "relies, in the mean, on: blocks 80%; local 20%." in text
     assert "adjusted Rand index of 0.50" in text
     assert "The true groups are found exactly." in said(graph={"ari": 1.0})
 

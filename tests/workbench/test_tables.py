@@ -140,7 +140,7 @@ def test_the_table_of_a_fit_says_what_clients_rely_on_the_most_relied_on_first()
     relied = {"local": 0.2, "blocks": 0.5046, "blocks, tuned": 0.2904, "everybody": 0.0051, "everybody, tuned": 0.0049}
     mixed = {"mean": 0.65, "std": 0.2, "worst10": 0.4}
     shown = lines_of(fit_table(result(relies_on=relied, accuracy_mixed=mixed)))
-    assert shown["clients rely on"] == "blocks 50%, blocks, tuned 29%, local 20%, everybody 1%"
+    assert shown["clients rely on"] == "blocks 50%; blocks, tuned 29%; local 20%; everybody 1%"
     assert list(shown)[:4] == ["accuracy", "worst 10 %", "after mixing", "before mixing"]
     assert (shown["accuracy"], shown["after mixing"]) == ("0.800 ± 0.050 over clients", "0.650")
     assert "clients rely on" not in lines_of(fit_table(result()))
