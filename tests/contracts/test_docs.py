@@ -7,6 +7,7 @@ test_own_priors.py. Here is the rest, each alone: what two documents show alike,
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import runpy
 import shlex
@@ -80,6 +81,30 @@ def test_there_is_something_to_test() -> None:
 def test_links_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text())
     assert [link for link in links if not link.startswith("http") and not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("document", "stores"),
+    [
+        ("README.md", ["experiments/default_federation.json"]),
+        ("experiments/methods/RESULTS.md", ["experiments/methods/digits.json", "experiments/methods/mnist.json"]),
+    ],
+)
+def test_tables_of_comparisons_are_their_numbers(document: str, stores: list[str]) -> None:
+    text = (ROOT / document).read_text().replace("**", "").replace("−", "-").replace("± ", "±").replace(" %", "%")
+    tables = re.findall(r"^\|(.*\| accuracy \|.*)\|\n\|[-| ]+\n((?:\|.*\n)+)", text, flags=re.MULTILINE)
+    assert len(tables) == len(stores)
+    for (heads, lines), store in zip(tables, stores, strict=True):
+        measures = [head.strip().removesuffix(" of clients") for head in heads.split("|")[1:]]
+        rows = json.loads((ROOT / store).read_text())["table"]
+        assert len(measures) >= 4
+        for line, row in zip(lines.splitlines(), rows, strict=True):
+            for measure, cell in zip(measures, line.split("|")[2:-1], strict=True):
+                found = row[measure.replace("10%", "10 %")]
+                sign = "+" if measure == "gain over local" else ""
+                told = f"{found['mean']:{sign}.3f} ±{found['std']:.3f}"
+                blank = "" if row["model"] == "local" else None  # of itself it has no gain
+                assert cell.strip() in (told, f"{found['mean']:.0%}", blank), (line, measure)
 
 
 @pytest.mark.parametrize("text", SNIPPETS, ids=SNIPPETS.values())
