@@ -21,6 +21,7 @@ def shrunk(box: Bbox) -> Bbox:
 def test_names_stay_inside_their_nodes() -> None:
     ax = draw_graph(grouped())
     arranged(ax.figure)
+    assert len(ax.texts) == grouped().num_clients
     nodes = {(round(box.x0 + box.x1), round(box.y0 + box.y1)): box for box in extents(ax)}
     for text in ax.texts:
         x, y = ax.transData.transform(text.xy)  # type: ignore[attr-defined]
@@ -36,7 +37,8 @@ def test_long_names_hit_neither_nodes_nor_names_nor_the_legend() -> None:
         ax = draw_graph(graph)
         figure = arranged(ax.figure)
         assert least <= len(ax.texts) <= count
-        assert all(text.get_text().endswith(str(i)) for i, text in enumerate(ax.texts) if count == 6)
+        if least == count:
+            assert all(text.get_text().endswith(str(i)) for i, text in enumerate(ax.texts))
         written = [text.get_window_extent() for text in ax.texts]
         legend = ax.get_legend()
         assert legend is not None
