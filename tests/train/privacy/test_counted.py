@@ -10,6 +10,7 @@ import torch
 
 from scool_ppl import EM, Clients, CooperationModel, Schedule, load_federation, load_model
 from scool_ppl.errors import ClientError
+from scool_ppl.graph.candidates import Peers
 from scool_ppl.train import PairLoss, Wrapper
 from scool_ppl.train.contract import Plan
 from scool_ppl.train.privacy.account import SPENT
@@ -75,6 +76,16 @@ def test_two_trainings_of_a_round_have_noise_of_their_own() -> None:
     assert not any(torch.equal(first[name], second[name]) for name in start)
     again = Clients(FEDERATION, executor="stacked", dtype=torch.float64, privacy=TRAINING)
     assert all(torch.equal(again.train(start, None, Plan(seed=1)).params[name], first[name]) for name in start)
+
+
+def test_two_questions_of_a_round_have_noise_of_their_own() -> None:
+    """Also the same question, asked together or after the other: a difference of answers would else be exact."""
+    clients = counted(Clients(FEDERATION, executor="stacked", dtype=torch.float64, privacy=BOTH), None)
+    asked = PairLoss(clients.init(0), Peers.everybody(4))
+    together = clients.answer({"one": asked, "other": asked}, seed=0, round=0)
+    answers = [*together.values(), *clients.answer({"again": asked}, seed=0, round=0).values()]
+    for number, answer in enumerate(answers):
+        assert not any(bool((answer == before)[asked.peers.mask].any()) for before in answers[:number])
 
 
 def test_clients_without_privacy_are_as_they_were() -> None:
@@ -143,8 +154,6 @@ def test_answers_are_counted_before_they_are_there() -> None:
     inside = Clients(FEDERATION, executor="stacked", privacy=BOTH)
     clients = counted(Silent(inside), None)
     assert isinstance(clients, Counted)
-    from scool_ppl.graph.candidates import Peers
-
     with pytest.raises(ClientError):
         clients.answer({"it": PairLoss(inside.init(0), Peers.everybody(4))}, seed=0, round=0)
     assert clients.spent[:, 1].tolist() == [1.0] * 4
