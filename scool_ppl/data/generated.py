@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl.data.federation import Federation
-from scool_ppl.data.recipes.splitting import membership
+from scool_ppl.data.recipes.splitting import kept_back, membership
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.categorical import NextToken
@@ -123,15 +123,14 @@ def _federation(
 ) -> Federation:
     """Inputs (K, n, ...) and targets (K, n, ...): a row's first `train` samples, of which a random part validates."""
     clients, count = targets.shape[:2]
-    kept = min(round(validation * train), train - 1)
     rows = torch.arange(clients * count).view(clients, count)
     order = torch.rand(clients, train, generator=random).argsort(1)
-    shuffled = rows[:, :train].gather(1, order)
+    own, held_back = zip(*(kept_back(mixed, validation) for mixed in rows[:, :train].gather(1, order)), strict=True)
     return Federation(
         inputs=inputs.flatten(0, 1),
         targets=targets.flatten(0, 1),
-        train=tuple(shuffled[:, kept:].sort(1).values),
-        validation=tuple(shuffled[:, :kept].sort(1).values),
+        train=own,
+        validation=held_back,
         test=tuple(rows[:, train:]),
         names=tuple(f"client {client}" for client in range(clients)),
         groups=groups,

@@ -244,15 +244,15 @@ def partitioned(
     for client, rows in enumerate(tests):
         if len(rows) == 0:
             raise InputError(f"client {client} has no held-out image of its {kind}; {remedy}")
-    mixed = [rows[torch.randperm(len(rows), generator=pool.generator)] for rows in dealt]
-    kept = [min(round(validation * len(rows)), len(rows) - 1) for rows in mixed]
-    return Partition(
-        train=tuple(rows[count:].sort().values for rows, count in zip(mixed, kept, strict=True)),
-        validation=tuple(rows[:count].sort().values for rows, count in zip(mixed, kept, strict=True)),
-        test=tuple(tests),
-        relabel=relabel,
-        groups=groups,
-    )
+    parts = [kept_back(rows[torch.randperm(len(rows), generator=pool.generator)], validation) for rows in dealt]
+    train, held_back = zip(*parts, strict=True)
+    return Partition(train, held_back, tuple(tests), relabel=relabel, groups=groups)
+
+
+def kept_back(rows: Tensor, validation: float) -> tuple[Tensor, Tensor]:
+    """Of rows in a random order those to train on, at least one, and the first of them to validate on; both ascending."""
+    count = min(round(validation * len(rows)), len(rows) - 1)
+    return rows[count:].sort().values, rows[:count].sort().values
 
 
 def as_trained(what: str, pool: Pool, made: Partition) -> Partition:

@@ -10,6 +10,7 @@ from torch import Tensor
 from scool_ppl.base.arguments import whole
 from scool_ppl.base.randomness import generator
 from scool_ppl.data.federation import Federation
+from scool_ppl.data.recipes.splitting import kept_back
 from scool_ppl.data.texts.tokens import tokens_of
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.categorical import NextToken
@@ -50,8 +51,7 @@ def texts(
     for name, begin, count in zip(pieces, first.tolist(), counts.tolist(), strict=True):
         rows, held = torch.arange(begin, begin + count), min(max(1, round(test * count)), count - 2)
         order = rows[: count - held][torch.randperm(count - held, generator=generator(seed, "texts", name))]
-        kept = min(round(validation * len(order)), len(order) - 1)
-        parts.append((order[kept:].sort().values, order[:kept].sort().values, rows[count - held :]))
+        parts.append((*kept_back(order, validation), rows[count - held :]))
     every = torch.cat(list(pieces.values()))
     train, valid, tested = zip(*parts, strict=True)
     return Federation(
