@@ -56,7 +56,7 @@ def check_hint(what: str, value: Any, hint: Any) -> None:
     named = [kind for kind in choices if get_origin(kind) is Literal]
     if named and isinstance(value, str):
         raise unknown(f"{what} value", value, get_args(named[0]))
-    raise InputError(f"{what} is {value!r}, expected {described(choices)}")
+    raise InputError(f"{what} is {value!r}, expected {in_words(choices)}")
 
 
 def _is(value: Any, kind: Any) -> bool:
@@ -67,7 +67,7 @@ def _is(value: Any, kind: Any) -> bool:
     return whole(value, least=-(2**63)) if kind is int else isinstance(value, kind)
 
 
-def described(choices: Any) -> str:
+def in_words(choices: Any) -> str:
     """Types in plain words."""
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "none"}
     texts = {kind: "one of " + ", ".join(get_args(kind)) for kind in choices if get_origin(kind) is Literal}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from scool_ppl.base.arguments import described
+from scool_ppl.base.arguments import in_words
 from scool_ppl.errors import InputError, unknown
 
 
@@ -72,4 +72,4 @@ def _value(what: str, text: str, hint: Any) -> Any:
                 value = choice(text)
                 if not isinstance(value, float) or math.isfinite(value):
                     return value
-    raise InputError(f"{what} is '{text}', expected {described(choices)}")
+    raise InputError(f"{what} is '{text}', expected {in_words(choices)}")

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from scool_ppl.errors import USER_ERRORS, InputError, ScoolError, original
 
-MOST_WORDS = 300
+MOST_LETTERS = 300
 """Letters of a message that are shown: Pyro and torch may write pages."""
 
 
@@ -63,7 +63,7 @@ def told(error: BaseException) -> str:
     """An error as "file, line: kind: message", the line being the user's where the error comes from there."""
     first, where = original(error), user_line(error)
     text = first.msg if isinstance(first, SyntaxError) and where is not None else str(first)
-    message = " ".join(text.split())[:MOST_WORDS]
+    message = " ".join(text.split())[:MOST_LETTERS]
     return f"{'' if where is None else f'{where}: '}{type(first).__name__}: {message}"
 
 

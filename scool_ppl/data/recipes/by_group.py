@@ -25,8 +25,8 @@ from scool_ppl.data.recipes.splitting import (
     partitioned,
     relabellings,
     repeated_rows,
+    rounded,
     shares,
-    whole,
 )
 from scool_ppl.errors import InputError
 
@@ -72,7 +72,7 @@ def disjoint(
     if not 0 < smallest <= 1:
         raise InputError(f"disjoint has smallest={smallest}, expected a fraction above 0, at most 1")
     share = torch.linspace(1, smallest, groups, dtype=torch.float64)
-    sizes = whole((clients * share / share.sum())[None])[0]
+    sizes = rounded((clients * share / share.sum())[None])[0]
     if not sizes.all():
         raise InputError(
             f"disjoint with smallest={smallest} leaves group {int(sizes.argmin())} of {groups} without a client; "

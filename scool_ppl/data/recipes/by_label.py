@@ -22,8 +22,8 @@ from scool_ppl.data.recipes.splitting import (
     deal,
     equal_share,
     partitioned,
+    rounded,
     shares,
-    whole,
 )
 from scool_ppl.errors import InputError
 
@@ -77,8 +77,8 @@ def dirichlet(
     for _ in range(100):
         concentration = torch.full((clients, pool.num_classes), alpha, dtype=torch.float64)
         # The public Dirichlet takes no generator and would move the user's global one.
-        shares = torch._sample_dirichlet(concentration, pool.generator)
-        asked = whole(size * shares)
+        wanted = torch._sample_dirichlet(concentration, pool.generator)
+        asked = rounded(size * wanted)
         counts = torch.minimum(asked, asked * stock // asked.sum(0).clamp(min=1))
         smallest = max(smallest, int(counts.sum(1).min()))
         if smallest >= minimum:

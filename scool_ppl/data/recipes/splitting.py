@@ -163,7 +163,7 @@ def repeated_rows(pool: Pool, counts: Sequence[int]) -> tuple[tuple[Tensor, ...]
     return tuple(rows), tuple(copies)
 
 
-def whole(amounts: Tensor) -> Tensor:
+def rounded(amounts: Tensor) -> Tensor:
     """Rows rounded to whole numbers with the row sums kept, by largest remainder. amounts: (K, C)."""
     floors = amounts.floor()
     missing = amounts.sum(1).round() - floors.sum(1)
@@ -276,7 +276,7 @@ def as_trained(what: str, pool: Pool, made: Partition) -> Partition:
             )
         known = counts > 0
         size = int((stock[known] * len(own) // counts[known]).min())
-        wanted = whole((size * counts.double() / len(own))[None])
+        wanted = rounded((size * counts.double() / len(own))[None])
         (places,) = deal(pool._replace(train_labels=pool.test_labels[rows]), wanted)
         tests.append(rows[places].sort().values)
     return made._replace(test=tuple(tests))

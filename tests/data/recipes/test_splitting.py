@@ -19,10 +19,10 @@ from scool_ppl.data.recipes.splitting import (
     mixed_rows,
     partitioned,
     relabellings,
+    rounded,
     shares,
     stratified,
     unequal_shares,
-    whole,
 )
 from scool_ppl.errors import InputError
 from tests.helpers.pools import make_pool
@@ -62,10 +62,10 @@ def test_exchange_does_not_move_groups_as_a_whole() -> None:
 
 def test_rows_round_to_whole_numbers_with_their_sum_by_largest_remainder() -> None:
     amounts = torch.tensor([[1.5, 1.3, 0.2], [0.4, 0.3, 0.3], [2.0, 0.0, 1.0]], dtype=torch.float64)
-    assert whole(amounts).tolist() == [[2, 1, 0], [1, 0, 0], [2, 0, 1]]
+    assert rounded(amounts).tolist() == [[2, 1, 0], [1, 0, 0], [2, 0, 1]]
     many = 7 * torch.rand(50, 9, generator=generator(0, "amounts"), dtype=torch.float64)
     many = many / many.sum(1, keepdim=True) * 100
-    found = whole(many)
+    found = rounded(many)
     assert found.sum(1).tolist() == [100] * 50
     assert ((found - many).abs() < 1).all()
 
