@@ -241,6 +241,6 @@ def _codes(column: Category, found: np.ndarray[Any, Any], who: str) -> np.ndarra
     return np.array([place[text] for text in found], dtype=np.int64)
 
 
-def with_labels(names: tuple[str, ...] = (), target: str = "label", *, scaling: Scaling | None = None) -> Preparation:
+def with_labels(names: tuple[str, ...] = (), *, scaling: Scaling | None = None) -> Preparation:
     """Of inputs that are no table: the names of the classes, where they have names, and how the inputs were scaled."""
-    return Preparation((), Category(target, tuple(as_text(name) for name in names)), scaling=scaling)
+    return Preparation((), Category("label", tuple(as_text(name) for name in names)), scaling=scaling)

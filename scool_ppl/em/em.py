@@ -371,10 +371,9 @@ class EM:
         predictor = self.predictor(state)
         return self.clients.evaluate(predictor.networks, split, predictor.mixture)
 
-    def evaluate_both(self, state: EMState, trained: Params, split: str = "test") -> tuple[Evaluation, Evaluation]:
-        """What `evaluate` says and the same of networks before mixing, asked for at once."""
-        asked = (self.predictor(state), Predictor(trained))
-        mixed, before = self.clients.evaluations(asked, split)
+    def evaluate_both(self, state: EMState, trained: Params) -> tuple[Evaluation, Evaluation]:
+        """What `evaluate` says of test data and the same of networks before mixing, asked for at once."""
+        mixed, before = self.clients.evaluations((self.predictor(state), Predictor(trained)), "test")
         return mixed, before
 
     def deploy(self, state: EMState, rule: object = None) -> Deployment:

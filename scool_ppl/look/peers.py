@@ -112,8 +112,7 @@ class Top(PeerPolicy):
         if start.round - since < self.after or previous.mask.shape[1] <= kept:
             return previous
         weights = start.weights.masked_fill(~previous.mask, -torch.inf).masked_fill(previous.own(), torch.inf)
-        ranked = weights.topk(kept, dim=1).indices
-        ranked = ranked.sort(dim=1).values
+        ranked = weights.topk(kept, dim=1).indices.sort(dim=1).values
         senders = ranked if previous.senders is None else previous.senders.gather(1, ranked)
         return Peers(previous.mask.gather(1, ranked), senders)
 
@@ -281,6 +280,6 @@ class RandomPairs(PeerPolicy):
 
     def __call__(self, start: RoundStart) -> Peers:
         size = start.num_clients
-        luck = torch.rand(size, size, generator=start.generator("peers"), dtype=torch.float64).triu(1)
-        chosen = (luck < self.probability(size, start.round)) & torch.ones(size, size, dtype=torch.bool).triu(1)
+        luck = torch.rand(size, size, generator=start.generator("peers"), dtype=torch.float64)
+        chosen = (luck < self.probability(size, start.round)).triu(1)
         return Peers.everybody(size)._replace(looked=chosen | chosen.T)

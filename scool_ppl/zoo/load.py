@@ -64,15 +64,13 @@ def model_path(model: str | os.PathLike[str]) -> Path:
     if text.endswith(".py") or os.sep in text:
         path = Path(text).expanduser()
         if not path.is_file():
-            raise InputError(f"no model file at '{path}'; give the path of a .py file or one of: {_listing()}")
+            raise InputError(
+                f"no model file at '{path}'; give the path of a .py file or one of: {', '.join(model_names())}"
+            )
         return path
     if text not in model_names():
         raise unknown("model", text, model_names())
     return models_folder() / f"{text}.py"
-
-
-def _listing() -> str:
-    return ", ".join(model_names())
 
 
 def load_module(model: str | os.PathLike[str]) -> ModuleType:
