@@ -56,7 +56,7 @@ class EMInfo(NamedTuple):
     """What a round did; nothing in it is needed to continue."""
 
     elbo: float
-    """The bound on log P(D, Y, Z) after the E-step; rises within a round."""
+    """The bound on log P(D, theta) after the E-step, E_q log P(D, theta, Y, Z) - E_q log q(Y, Z); rises in a round."""
     loss: float
     """Mean training loss of the clients; falls."""
     trained: Params

@@ -1,4 +1,4 @@
-"""A cooperation graph as a networkx graph and as a file, and back; and files that are replaced in one step."""
+"""A cooperation graph as a networkx graph and as a file, and back."""
 
 from __future__ import annotations
 

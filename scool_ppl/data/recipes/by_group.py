@@ -1,7 +1,7 @@
 """Recipes whose clients form groups, which differ in their data, in how these are turned, or in the names of labels.
 
 A recipe lists members of a group side by side: client i of K is in group floor(i G / K), but for `disjoint`, whose
-groups are of different sizes. In which order they come in the federation says `order`.
+groups are of different sizes. The option `order` says in which order they come in the federation.
 """
 
 from __future__ import annotations
