@@ -97,7 +97,7 @@ def read_arrays(path: str | Path) -> Arrays:
     Without a test part a fifth of the rows, with the label shares of all, is held out. Images of bytes (N, C, H, W),
     (N, H, W, C) or (N, H, W) are left bytes (N, C, H, W), other numbers become float32.
     """
-    files = read_npz(Path(path).expanduser(), ("inputs", "targets"), ("inputs_test", "targets_test"))
+    files = read_npz(path, ("inputs", "targets"), ("inputs_test", "targets_test"))
     train, targets = _part(files, "", path)
     if ("inputs_test" in files) != ("targets_test" in files):
         raise InputError(f"{path} has one of inputs_test and targets_test, expected both or neither; add the other")

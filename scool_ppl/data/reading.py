@@ -34,7 +34,7 @@ def read_npz(
     known = (*required, *optional)
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     try:
-        with open(path, "rb") as file:
+        with Path(path).expanduser().open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise InputError(f"{path} holds a single array, expected {', '.join(required)}; use numpy.savez")

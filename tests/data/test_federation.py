@@ -101,7 +101,7 @@ def test_from_arrays_takes_the_task_as_text() -> None:
     assert Federation.from_arrays(x, [0, 1] * 3, owner, task="classification:num_classes=4").task == Classification(4)
 
 
-def test_npz_round_trip_keeps_what_every_client_sees(tmp_path: Path) -> None:
+def test_npz_round_trip_keeps_what_every_client_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = load_federation("permuted:digits:clients=3,groups=2,train=20,test=30")
     federation.save_npz(tmp_path / "mine.npz")
     back = load_federation(str(tmp_path / "mine.npz"))
@@ -110,6 +110,8 @@ def test_npz_round_trip_keeps_what_every_client_sees(tmp_path: Path) -> None:
     assert federation.truth is not None
     assert torch.equal(back.truth, federation.truth)
     assert back.spec == str(tmp_path / "mine.npz")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load_federation("~/mine.npz").fingerprint == back.fingerprint, "also where no shell has seen the path"
     for client in range(3):
         for split in SPLITS:
             old, new = getattr(federation, split)[client], getattr(back, split)[client]

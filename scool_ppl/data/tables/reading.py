@@ -38,6 +38,9 @@ def read_tables(source: Any, client: str | None = None) -> dict[str, Any]:
         raise InputError("one table was given, expected one for each client, or client= with the column that names it")
     if not named:
         raise InputError("no tables were given, expected one for each client")
+    if isinstance(source, Mapping) and len(named) < len(source):
+        twice = next(name for name in named if [str(each) for each in source].count(name) > 1)
+        raise InputError(f"two tables are both named {twice}, expected a name a client; rename one")
     tables = {}
     for name, table in named.items():
         try:

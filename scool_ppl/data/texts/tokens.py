@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -40,8 +39,9 @@ def _of_model(name: str) -> Tokens:
             f"tokens={name} needs transformers, which cannot be imported ({error}); pip install 'scool_ppl[lora]', or say "
             "tokens=bytes or tokens=characters"
         ) from error
+    place = os.path.expanduser(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(os.path.expanduser(name), local_files_only=Path(name).is_dir())
+        tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=os.path.isdir(place))
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())[:150]
         raise InputError(

@@ -273,6 +273,10 @@ REFUSED: list[Case] = [
     (lambda: made(TABLES, groups="sex"), "the group column 'sex' has 2 values in hospital 1, expected one a client"),
     (lambda: made(TABLES, groups={"hospital 1": 0}), "groups do not name hospital 2"),
     (lambda: made({}), "no tables were given"),
+    (
+        lambda: made({1: TABLES[NAMES[0]], "1": TABLES[NAMES[1]]}),
+        "two tables are both named 1, expected a name a client",
+    ),
     (lambda: made(["a.csv", "b/a.csv"]), "are both named a, expected one file a client"),
     (lambda: made([together()]), "the list of tables has a DataFrame, expected paths; give a mapping"),
     (lambda: made({**TABLES, "none": TABLES[NAMES[0]][:0]}), "the table of none has no rows"),
