@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from scool_ppl.train.batches import labelled, padded
+from scool_ppl.deploy.measures import targets_of
 from scool_ppl.train.contract import AnyClients
 from scool_ppl.train.questions import Ensemble, Params
 
@@ -33,8 +33,7 @@ def gains(clients: AnyClients, deployed: Ensemble, local: Params, split: str = "
     gain_i = mean_n d_in,    error_i^2 = var_n d_in / n_i
     """
     (own, mask), (alone, _) = clients.predict(deployed, split), clients.predict(local, split)
-    task, index = clients.federation.task, padded(getattr(clients.federation, split))[0]
-    targets = labelled(clients.federation, index)
+    task, targets = clients.federation.task, targets_of(clients.federation, split)
     difference = (task.scores(own, targets).double() - task.scores(alone, targets).double()).where(mask, 0)
     counts = mask.sum(1).double()
     gain = difference.sum(1) / counts
