@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ import networkx as nx
 import torch
 from torch import Tensor
 
-from scool_ppl.base.arguments import check_whole
+from scool_ppl.base.arguments import check_whole, finite
 from scool_ppl.base.describe import shown_png
 from scool_ppl.base.randomness import generator
 from scool_ppl.errors import InputError, unknown
@@ -129,7 +128,7 @@ class CooperationGraph:
         """(K, M) bool: the edges that are believed; with a threshold those above it, with 0 all whose weight is not 0."""
         if threshold is None:
             return self.believed
-        if not math.isfinite(threshold) or threshold < 0:
+        if not finite(threshold) or threshold < 0:
             raise InputError(f"threshold is {threshold}, expected a weight of at least 0; 0 is all edges")
         return self.weights.abs() > threshold
 

@@ -36,7 +36,7 @@ def test_edges_are_those_of_the_dense_graph() -> None:
             receivers, senders, weights = graph.edges(threshold)
             assert torch.equal(torch.stack([receivers, senders], 1), there.nonzero())
             assert torch.equal(weights, graph.dense()[receivers, senders])
-    for threshold in (-0.1, float("nan")):
+    for threshold in (-0.1, float("nan"), "0.5"):
         with pytest.raises(InputError, match="expected a weight of at least 0; 0 is all edges"):
             planted([0, 1]).edges(threshold)
 
