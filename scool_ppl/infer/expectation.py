@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from scool_ppl.infer.moments import AnyProgram, log_joint
+from scool_ppl.infer.moments import AnyProgram, log_joint, values_at
 
 
 class Expectation(Protocol):
@@ -57,8 +57,7 @@ class Interpreted:
         self._found = None
 
     def _log_joint(self, moments: Mapping[str, Tensor]) -> Tensor:
-        values = {name: m.exp() if self.kinds[name] == "dirichlet" else m for name, m in moments.items()}
-        return log_joint(self.joint, values, *self.args)[0]
+        return log_joint(self.joint, values_at(self.kinds, moments), *self.args)[0]
 
     def _evaluated(self) -> tuple[float, dict[str, Tensor]]:
         """The value and all derivatives, until something changes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import singledispatch
 from typing import Any
@@ -85,6 +85,11 @@ def expected(kind: str, parameter: Tensor) -> Tensor:
     if kind == "dirichlet":
         return expected_log(parameter)
     return parameter.log_softmax(-1).exp() if kind == "one-hot" else parameter.sigmoid()
+
+
+def values_at(kinds: Mapping[str, str], moments: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Moments as values of the sites: of a Dirichlet it is those of log pi that are kept."""
+    return {name: moment.exp() if kinds[name] == "dirichlet" else moment for name, moment in moments.items()}
 
 
 def expected_with_entropy(kind: str, parameter: Tensor) -> tuple[Tensor, Tensor]:

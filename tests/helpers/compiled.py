@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyro
+import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
@@ -122,3 +123,26 @@ class Drawn(Program):
 
 
 C = normal(4, 3, seed=53)
+
+
+class Trial(Program):
+    """Sites of every kind, parameters, and a factor that a function makes of them."""
+
+    def __init__(self, f: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.f = f
+        self.w = nn.Parameter(normal(3, seed=50))
+        self.b = nn.Parameter(normal(4, 4, seed=51))
+
+    def model(self) -> None:
+        with pyro.plate("clients", 4):
+            z = pyro.sample("z", OneHot(torch.full((4, 3), 1 / 3, dtype=torch.float64)))
+            p = pyro.sample("p", dist.Dirichlet(torch.full((4, 3), 1.5).double()))
+            with pyro.plate("others", 4):
+                y = pyro.sample("y", dist.Bernoulli(torch.full((4, 4), 0.4).double()))
+        found = self.f(y, z, p, self.w, self.b)
+        pyro.factor("f", (random(found.shape, seed=52) * found).sum())
+
+
+MASK = torch.tensor([[True, False, True], [False, False, True], [True, True, True], [True, False, False]])
+TABLE = torch.tensor([[1, 3], [0, 2], [3, 3], [0, 0]])

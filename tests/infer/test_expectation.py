@@ -302,7 +302,7 @@ def test_natural_gradient_finds_the_same_by_either(name: str, monkeypatch: pytes
 
     one, other = ROUNDS[name](), ROUNDS[name]()
     found = two_rounds(one)  # a warning would be an error
-    monkeypatch.setattr("scool_ppl.infer.estep.natural.Compiled", uncompiled)
+    monkeypatch.setattr("scool_ppl.infer.estep.problem.Compiled", uncompiled)
     with pytest.warns(UserWarning, match="nothing is compiled"):
         expected = two_rounds(other)
     for mine, theirs in zip(found, expected, strict=True):

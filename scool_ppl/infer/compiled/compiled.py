@@ -13,7 +13,7 @@ from scool_ppl.infer.compiled.contractions import Contraction, Contractions, Row
 from scool_ppl.infer.compiled.forms import Axis, Factor, Term, UnsupportedError, merged
 from scool_ppl.infer.compiled.recorder import Recorder
 from scool_ppl.infer.expectation import Expectation
-from scool_ppl.infer.moments import AnyProgram, log_joint
+from scool_ppl.infer.moments import AnyProgram, log_joint, values_at
 from scool_ppl.infer.program import Program
 
 _SMALL = 2**10
@@ -113,17 +113,18 @@ class Compiled:
         args: Sequence[Any],
     ) -> None:
         self.program, self.moments, self._leaves = program, dict(moments), dict(program.named_parameters())
-        values = {name: m.exp() if kinds[name] == "dirichlet" else m.clone() for name, m in moments.items()}
+        values = {name: value.clone() for name, value in values_at(kinds, moments).items()}
         recorder = Recorder({name: (m, kinds[name] == "dirichlet") for name, m in values.items()}, self._parameters())
         with torch.no_grad(), recorder:
             total, _ = log_joint(joint, values, *args)
-        self.terms, self.steps = recorder.form(total).terms, recorder.steps
+        record = recorder.record
+        self.terms, self.steps = record.form(total).terms, record.steps
         self._learned = {*self._parameters(), *self.steps}
         terms, self._sums = merged(self.terms, self._learned)
         self._taking_part = {factor.source.name for term in terms for factor in term.factors}
         self._most = {name: max((self._times(name, term.factors) for term in terms), default=0) for name in moments}
         """How often a term has each site, at most."""
-        self._products = Contractions(recorder.axes, dict(recorder.constants), frozenset(recorder.constants))
+        self._products = Contractions(record.axes, dict(record.constants), frozenset(record.constants))
         self._once = self._largest()
         self._total = [
             (c, self._products.plan(factors, ()) if factors else None)

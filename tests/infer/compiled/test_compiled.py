@@ -304,7 +304,7 @@ def test_natural_gradient_says_so_once_and_gives_what_pyro_gives(name: str, monk
     f, message = FALLING[name]
     prior, other = Refused(4, f), Refused(4, f)
     found = fitted(prior, message)
-    monkeypatch.setattr("scool_ppl.infer.estep.natural.Compiled", uncompiled)
+    monkeypatch.setattr("scool_ppl.infer.estep.problem.Compiled", uncompiled)
     expected = fitted(other, "nothing is compiled")
     check_same_result(found, expected, prior, other)
     assert not torch.equal(prior.b, Refused(4, f).b), "it was learned"
@@ -350,7 +350,7 @@ def test_a_density_that_changes_between_runs_is_noticed(monkeypatch: pytest.Monk
     agree(*case.both(), recorded)  # a handful of runs; more would show that it is moody
     prior, other = Counting(4, runs=2), Counting(4, runs=5)
     found = fitted(prior, "what Python does with its numbers")
-    monkeypatch.setattr("scool_ppl.infer.estep.natural.Compiled", uncompiled)
+    monkeypatch.setattr("scool_ppl.infer.estep.problem.Compiled", uncompiled)
     check_same_result(found, fitted(other, "nothing is compiled"), prior, other)
 
 
@@ -435,16 +435,6 @@ def test_what_is_hidden_from_the_recorder_shows_in_the_derivatives(name: str) ->
         return
     with torch.no_grad(), pytest.raises(UnsupportedError, match="hidden from it"):
         check_derivatives(compiled, interpreted, program.parameters(), 1e-8)
-
-
-def test_derivatives_are_compared_once_for_each_kind_of_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scool_ppl.infer.estep.natural._COMPARED", set())
-    asked: list[object] = []
-    monkeypatch.setattr("scool_ppl.infer.estep.natural.check_derivatives", lambda *given: asked.append(given))
-    log_lik = random_log_lik(5)
-    for prior in (sbm(5, 3), sbm(5, 3), mmsbm(5)):
-        STEP(Joint(prior, log_lik), evidence_of(log_lik), {}, rng())
-    assert len(asked) == 2
 
 
 def test_the_same_rows_of_two_sites(monkeypatch: pytest.MonkeyPatch) -> None:
