@@ -96,7 +96,7 @@ def fit_table(result: Result) -> Table:
     if any(value is not None for value in graph.values()):
         recovery = [f"{name} {_shown(value)}" for name, value in graph.items() if value is not None]
         table.add_row("graph against the truth", ", ".join(recovery))
-    table.add_row("bound", f"{summary['elbo']:.2f}")
+    table.add_row("bound", "-" if summary["elbo"] is None else f"{summary['elbo']:.2f}")
     if spent := summary.get("epsilon"):
         known = [each for each in spent.values() if each is not None]
         told = f"{min(known):.3g} to {max(known):.3g}" if len(known) == len(spent) else "unbounded"

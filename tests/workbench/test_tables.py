@@ -128,6 +128,7 @@ def test_the_table_of_a_fit_leaves_out_what_is_unknown() -> None:
     assert "beyond noise" not in bare
     assert "against the truth" not in bare
     assert "nan" not in bare
+    assert lines_of(fit_table(result(elbo=None)))["bound"] == "-"
 
 
 def lines_of(table: Any) -> dict[str, str]:
