@@ -51,6 +51,8 @@ OWN: dict[str, Value] = {
     "federation": "",
 }
 """What a run config has beside the settings, and its defaults."""
+NODE = ("data", "name", "keep", "device", "partition-id", "num-partitions")
+"""What a node's config may have; the last two are a simulation's."""
 NOT_TOLD = ("device", "class_weights", *(each.name for each in fields(Settings) if each.name.startswith("dp_")))
 """Settings that are the silo's own, that need all data, or that a coordinator who knows the seed could undo."""
 TRIED = 3
@@ -169,6 +171,9 @@ def silo(node: Config, run: Config, name: str) -> Host:
 @lru_cache(maxsize=64)
 def _silo(node: tuple[tuple[str, Value], ...], run: tuple[tuple[str, Value], ...], name: str) -> Host:
     own, order = dict(node), Order.read(dict(run))
+    for key in own:
+        if key not in NODE:
+            raise unknown("key of the node's config", key, NODE)
     if "data" in own:
         return _own_host(silo_clients(_own_data(own, order, name), order.settings, str(own.get("device", "cpu"))), own)
     whole, part, parts = _simulated(order), own.get("partition-id"), own.get("num-partitions")

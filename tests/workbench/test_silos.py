@@ -158,7 +158,7 @@ def test_private_parts_stay_in_a_silos_folder(nodes: list[dict[str, Any]], tmp_p
         ask = fabric.ask
 
         def fresh(*asked: Any) -> Any:
-            again = local([{**node, "n": fabric.trips} for node in nodes], told)()
+            again = local(nodes, {**told, "timeout": 600.0 + fabric.trips})()  # another config, another host
             fabric.hosts, fabric.where = again.hosts, again.where
             return ask(*asked)
 
@@ -179,6 +179,7 @@ def test_what_a_silo_cannot_do_is_one_line(nodes: list[dict[str, Any]], tmp_path
     assert silo(nodes[0], told, "").clients.names == ("a",)
     refuses(lambda: silo(nodes[0], {**told, "federation": "iid:digits"}, ""), "leave federation out")
     refuses(lambda: silo({}, told, ""), "the node's config names no file")
+    refuses(lambda: silo({**nodes[0], "kept": "/out"}, told, ""), "unknown key of the node's config 'kept'")
     refuses(lambda: silo({"data": str(tmp_path / "no.npz")}, told, ""), "no file")
     simulated = {**told, "federation": "iid:digits:clients=3,train=20,order=listed"}
     part = silo({"partition-id": 1, "num-partitions": 2}, simulated, "")
