@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from scool_ppl.base.arguments import check_whole
 from scool_ppl.base.signals import stoppable
 from scool_ppl.cli.options import (
     DataRoot,
@@ -24,7 +25,7 @@ from scool_ppl.cli.options import (
 )
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
-from scool_ppl.errors import InputError, StoppedError
+from scool_ppl.errors import StoppedError
 from scool_ppl.runs.folder import free_name
 from scool_ppl.workbench.settings import Settings
 
@@ -79,8 +80,7 @@ def compare(
 
 def numbered(seed: int, seeds: int, federation_seed: int | None) -> tuple[range, int | None]:
     """The seeds of the federations, and that of the networks where it is another."""
-    if seeds < 1:
-        raise InputError(f"seeds is {seeds}, expected at least 1")
+    check_whole("seeds", seeds)
     first = seed if federation_seed is None else federation_seed
     return range(first, first + seeds), None if federation_seed is None else seed
 

@@ -12,6 +12,7 @@ from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from scool_ppl.base.arguments import check_whole
 from scool_ppl.base.codec import Row
 from scool_ppl.base.progress import counted
 from scool_ppl.errors import InputError, RunError
@@ -34,8 +35,7 @@ def reproduce(
     progress: bool = True,
 ) -> Results:
     """Run what is missing: first the candidates under the tuning seed, then the table; what is stored is kept."""
-    if jobs < 1:
-        raise InputError(f"jobs is {jobs}, expected at least 1")
+    check_whole("jobs", jobs)
     results = Results(experiment, store)
     run = partial(run_cell, data_root=data_root, device=device, download=download)
     with _processes(jobs) as pool:
