@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import json
 import os
 import secrets
 import shutil
@@ -28,6 +29,17 @@ def read_regular(path: Path, limit: int | None = None) -> bytes:
         if limit is not None and status.st_size > limit:
             raise InputError(f"{path.name} has {status.st_size} bytes, expected {limit} at most")
         return file.read()
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """The object that a plain file holds as JSON; `remedy` is what can be done where it does not."""
+    try:
+        content = json.loads(read_regular(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"cannot read {path}: {error}; {remedy}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds {type(content).__name__}, expected an object; {remedy}")
+    return content
 
 
 def write(path: Path, content: bytes) -> None:

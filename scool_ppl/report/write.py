@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
-from scool_ppl.base.codec import Row
-from scool_ppl.base.files import read_regular, replacing
+from scool_ppl.base.files import read_json, replacing
 from scool_ppl.errors import InputError
 from scool_ppl.report.comparison import comparison_page
 from scool_ppl.report.results import results_page
@@ -15,6 +13,7 @@ from scool_ppl.report.run import run_page
 from scool_ppl.runs.folder import MARK, Run
 
 COMPARISON, REPORT = "comparison.json", "report.html"
+AGAIN = "write it again"
 
 
 def write_report(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
@@ -32,24 +31,14 @@ def write_report(path: str | os.PathLike[str], out: str | os.PathLike[str] | Non
 def _page(source: Path) -> tuple[str, Path]:
     """The page, and where it belongs."""
     if (source / COMPARISON).is_file():
-        return comparison_page(_read(source / COMPARISON), source / COMPARISON), source / REPORT
+        return comparison_page(read_json(source / COMPARISON, AGAIN), source / COMPARISON), source / REPORT
     if (source / MARK).is_file():
         return run_page(Run.open(source)), source / REPORT
     if source.suffix == ".json" and source.is_file():
-        content = _read(source)
+        content = read_json(source, AGAIN)
         page = comparison_page(content, source) if "table" in content else results_page(source)
         return page, source.with_suffix(".html")
     raise InputError(
         f"'{source}' is no folder of a run or a comparison and no .json of one, expected the --out of `scool fit` or "
         "`scool compare`, or the .json that `scool reproduce` writes; check the path"
     )
-
-
-def _read(path: Path) -> Row:
-    try:
-        content = json.loads(read_regular(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"cannot read {path}: {error}; write it again") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds {type(content).__name__}, expected an object; write it again")
-    return content

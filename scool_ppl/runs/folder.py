@@ -16,7 +16,7 @@ from torch import Tensor
 
 from scool_ppl.base.arguments import check_names
 from scool_ppl.base.codec import Row
-from scool_ppl.base.files import read_regular, replacing
+from scool_ppl.base.files import read_json, replacing
 from scool_ppl.deploy.blueprint import Blueprint, MakeNetwork, client_network
 from scool_ppl.deploy.network import ClientNetwork
 from scool_ppl.em.state import Deployment
@@ -222,13 +222,7 @@ class Run:
 
     def read_json(self, name: str) -> Row:
         """Read a JSON file of the folder."""
-        try:
-            content = json.loads(read_regular(self.path / name))
-        except (OSError, ValueError, RecursionError) as error:
-            raise InputError(f"cannot read {self.path / name}: {error}; repeat the run") from error
-        if not isinstance(content, dict):
-            raise InputError(f"{self.path / name} holds {type(content).__name__}, expected an object; repeat the run")
-        return content
+        return read_json(self.path / name, "repeat the run")
 
     def _unfinished(self) -> str:
         settings, done = self.settings, last_round(self.path)

@@ -10,8 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scool_ppl.base.files import csv_text, erase, file_sha256, read_regular, replacing, sync, write, write_npz
+from scool_ppl.base.files import (
+    csv_text,
+    erase,
+    file_sha256,
+    read_json,
+    read_regular,
+    replacing,
+    sync,
+    write,
+    write_npz,
+)
 from scool_ppl.errors import InputError
+from tests.helpers.refusals import refuses
 
 
 def test_a_file_is_replaced_by_what_was_written_beside_it(tmp_path: Path) -> None:
@@ -90,6 +101,22 @@ def test_only_plain_files_of_the_allowed_size_are_read(tmp_path: Path) -> None:
         read_regular(pipe)  # waits for a writer for ever if it is opened as a file is
     with pytest.raises(OSError, match="s a directory"):
         read_regular(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [('{"a": ', "cannot read"), ("[1]", "holds list, expected an object"), ("[" * 100_000, "cannot read")],
+    ids=["cut short", "a list", "too deep"],
+)
+def test_json_that_is_no_object_is_one_line_with_a_remedy(tmp_path: Path, content: str, found: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"a": [1]}')
+    assert read_json(path, "repeat the run") == {"a": [1]}
+    path.write_text(content)
+    refuses(lambda: read_json(path, "repeat the run"), found)
+    refuses(lambda: read_json(path, "repeat the run"), "; repeat the run")
+    path.unlink()
+    refuses(lambda: read_json(path, "repeat the run"), f"cannot read {path}")
 
 
 def test_what_is_written_is_on_the_disk_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

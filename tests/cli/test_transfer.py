@@ -34,7 +34,7 @@ def test_transfer_prints_and_writes_both(tmp_path: Path) -> None:
     assert f"{sum(first) / 2:.3f}" in answer.out
     assert "after round" in answer.out
     assert (tmp_path / "out" / "comparison.png").read_bytes().startswith(b"\x89PNG")
-    assert "expected at least 1" in refused("transfer", tmp_path / "run", OTHERS, "--seeds=0")
+    assert "expected a whole number of at least 1" in refused("transfer", tmp_path / "run", OTHERS, "--seeds=0")
     assert "hyperparameter of scool_sbm 'block'" in refused("transfer", tmp_path / "run", "block=3", OTHERS)
 
 
