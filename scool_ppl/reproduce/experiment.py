@@ -13,6 +13,7 @@ from scool_ppl.errors import InputError, unknown
 from scool_ppl.reproduce.measures import MEASURES
 from scool_ppl.train.hostile import Attack
 from scool_ppl.workbench.settings import Settings
+from scool_ppl.zoo.load import as_typed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,7 +91,7 @@ class Cell(NamedTuple):
     @property
     def key(self) -> str:
         """What the cell is called in the result store."""
-        return " | ".join([self.column.label, described(self.model, self.choice), f"seed {self.seed}"])
+        return " | ".join([self.column.label, as_typed(self.model, self.choice), f"seed {self.seed}"])
 
     @property
     def settings(self) -> Settings:
@@ -265,12 +266,6 @@ def _labelled(kind: str, known: tuple[Labelled, ...], labels: Sequence[str]) -> 
         if label not in [each.label for each in known]:
             raise unknown(kind, label, [each.label for each in known])
     return tuple(each for each in known if not labels or each.label in labels)
-
-
-def described(model: str, choice: Mapping[str, Any]) -> str:
-    """A model and its choice as on the command line."""
-    words = [f"{name} {value}" if name.startswith("--") else f"{name}={value}" for name, value in choice.items()]
-    return " ".join([model, *words])
 
 
 def at_scale(scale: str, **values: Any) -> Any:

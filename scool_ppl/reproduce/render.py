@@ -7,12 +7,13 @@ from dataclasses import replace
 from scool_ppl.base.codec import Row
 from scool_ppl.base.statistics import over_seeds
 from scool_ppl.errors import InputError
-from scool_ppl.reproduce.experiment import Column, Method, described
+from scool_ppl.reproduce.experiment import Column, Method
 from scool_ppl.reproduce.measures import MEASURES
 from scool_ppl.reproduce.results import Results
 from scool_ppl.runs.rows import number
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.tables import markdown_table
+from scool_ppl.zoo.load import as_typed
 
 DETAILS = (
     *("std", "worst10", "task", "gain", "below", "mixed", "trained"),
@@ -174,9 +175,9 @@ def choices(results: Results) -> str:
     rows = []
     for method in experiment.methods:
         if len(method.candidates) > 1:
-            candidates = ", ".join(f"`{described(method.model, choice)}`" for choice in method.candidates)
+            candidates = ", ".join(f"`{as_typed(method.model, choice)}`" for choice in method.candidates)
             chosen = [
-                f"`{described(method.model, results.chosen(column, method))}`" if method.runs_in(column) else "-"
+                f"`{as_typed(method.model, results.chosen(column, method))}`" if method.runs_in(column) else "-"
                 for column in experiment.columns
             ]
             rows.append([method.label, candidates, *chosen])
@@ -194,7 +195,7 @@ def client_rows(results: Results) -> list[Row]:
     experiment = results.experiment
     for column in experiment.columns:
         for method in (method for method in experiment.methods if method.runs_in(column)):
-            choice = described(method.model, results.chosen(column, method))
+            choice = as_typed(method.model, results.chosen(column, method))
             about: Row = {"column": column.label, "method": method.label, "choice": choice}
             seeds, records = experiment.seeds_of(column, method), results.records(column, method)
             for seed, record, scores in zip(seeds, records, results.by_client(column, method), strict=True):

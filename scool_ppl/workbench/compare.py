@@ -22,7 +22,7 @@ from scool_ppl.runs.folder import MARK, Run
 from scool_ppl.runs.store import Store, as_stored
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.workbench import Workbench
-from scool_ppl.zoo.load import model_path
+from scool_ppl.zoo.load import as_typed, model_path
 
 CELLS, GRAPHS = "cells.json", "graphs"
 
@@ -165,10 +165,7 @@ def labels(models: Sequence[Choice | Arm]) -> list[str]:
     """
     arms = [Arm(*one) for one in models]
     stems = [_stem(arm) for arm in arms]
-    full = [
-        " ".join([stem, *(f"{key}={value}" for key, value in arm.choices.items())])
-        for stem, arm in zip(stems, arms, strict=True)
-    ]
+    full = [as_typed(stem, arm.choices) for stem, arm in zip(stems, arms, strict=True)]
     if twice := {name for name in full if full.count(name) > 1}:
         raise InputError(f"{' and '.join(sorted(twice))} was given twice, expected models that differ; remove one")
     return [name if stems.count(stem) > 1 else stem for stem, name in zip(stems, full, strict=True)]

@@ -34,7 +34,7 @@ from scool_ppl.train.contract import AnyClients, Evaluation
 from scool_ppl.train.networks import network_path
 from scool_ppl.train.questions import Params
 from scool_ppl.workbench.settings import Settings
-from scool_ppl.zoo.load import DEFAULT_MODEL, model_path
+from scool_ppl.zoo.load import DEFAULT_MODEL, as_typed, model_path
 
 FEW = 1000
 """Clients of whom everything that can be measured is; of more, it would take longer than a round."""
@@ -187,9 +187,7 @@ class Workbench:
             table = client_rows(self.federation, fit, local, also)
             if folder is not None:
                 folder.finish(summary, truth=self.federation.truth, clients=csv_text(table))
-        return Result(
-            " ".join([name, *(f"{key}={value}" for key, value in choices.items())]), fit, summary, local, table
-        )
+        return Result(as_typed(name, choices), fit, summary, local, table)
 
     @property
     def _spec(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -137,6 +137,12 @@ def load_model(
             f"build of '{model}' returned {type(built).__name__}, expected a CooperationModel or a Portfolio of them"
         )
     return built
+
+
+def as_typed(model: str, choices: Mapping[str, Any]) -> str:
+    """A model and what was chosen for it, settings of the training among it, as on the command line."""
+    words = [f"{name} {value}" if name.startswith("--") else f"{name}={value}" for name, value in choices.items()]
+    return " ".join([model, *words])
 
 
 def parse_hyperparameters(model: str | os.PathLike[str], pairs: list[str]) -> dict[str, Any]:

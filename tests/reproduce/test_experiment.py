@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from scool_ppl.errors import InputError
-from scool_ppl.reproduce.experiment import Method, at_scale, described
-from tests.helpers.experiments import COLUMN, LOCAL, SBM, tiny
+from scool_ppl.reproduce.experiment import Method, at_scale
+from tests.helpers.experiments import COLUMN, LOCAL, tiny
 
 
 def test_settings_are_part_of_a_choice_and_unknown_ones_are_named():
@@ -101,8 +101,3 @@ def test_a_value_for_a_scale_that_was_not_given_is_refused():
     assert at_scale("small", smoke=1, small=2) == 2
     with pytest.raises(InputError, match="unknown scale 'paper'"):
         at_scale("paper", smoke=1, small=2)
-
-
-def test_a_choice_is_described_as_on_the_command_line():
-    assert described("scool_sbm", {"blocks": 3, "--momentum": 0.5}) == "scool_sbm blocks=3 --momentum 0.5"
-    assert [described(SBM.model, choice) for choice in SBM.candidates] == ["scool_sbm", "scool_sbm n_eff=2.0"]

@@ -215,3 +215,8 @@ def test_the_wheel_carries_every_module_and_the_models(tmp_path: Path) -> None:
     assert any(name.endswith("entry_points.txt") for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.endswith(".pyc") or name.startswith(("tests", "models", "inference"))]
+
+
+def test_a_model_and_its_choices_are_written_as_on_the_command_line() -> None:
+    assert zoo.as_typed("scool_sbm", {"blocks": 3, "--momentum": 0.5}) == "scool_sbm blocks=3 --momentum 0.5"
+    assert zoo.as_typed("scool_sbm", {}) == "scool_sbm"
