@@ -16,7 +16,7 @@ from scool_ppl.errors import InputError, StoppedError
 from scool_ppl.reproduce.catalogue import experiment_names, experiment_title, load_experiment
 from scool_ppl.reproduce.experiment import SCALES
 from scool_ppl.reproduce.grid import reproduce as fill
-from scool_ppl.reproduce.render import client_rows, main_table, overview, refreshed
+from scool_ppl.reproduce.render import client_rows, first_table, refreshed
 from scool_ppl.reproduce.render import document as section_of
 from scool_ppl.reproduce.results import Results
 from scool_ppl.runs.store import Store
@@ -85,7 +85,7 @@ def _listing() -> Table:
 
 
 def _table(results: Results) -> Table:
-    heads, rows = overview(results) if results.experiment.compact else main_table(results)
+    heads, rows = first_table(results)
     table = Table(title=results.experiment.title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for place, column in enumerate(heads):
         table.add_column(column, justify="right" if place else "left", overflow="fold", no_wrap=place == 0)

@@ -10,7 +10,7 @@ from scool_ppl.errors import InputError, RunError
 from scool_ppl.report.page import picture, render, script
 from scool_ppl.reproduce.catalogue import experiment_names, load_experiment
 from scool_ppl.reproduce.experiment import SCALES
-from scool_ppl.reproduce.render import main_table, overview
+from scool_ppl.reproduce.render import first_table
 from scool_ppl.reproduce.results import Results
 from scool_ppl.runs.store import Store
 
@@ -20,7 +20,7 @@ def results_page(path: Path) -> str:
     results = results_of(path)
     experiment = results.experiment
     try:
-        heads, rows = overview(results) if experiment.compact else main_table(results)
+        heads, rows = first_table(results)
     except RunError as error:  # of a store in which cells are missing
         raise InputError(str(error)) from error
     figures = sorted(path.parent.glob(f"{path.stem}-*.png"))

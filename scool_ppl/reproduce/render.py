@@ -99,6 +99,11 @@ def _private(own: Settings) -> str:
     return f", private with noise {own.dp_noise:g} and clip {own.dp_clip:g}, {evidence}, delta {own.dp_delta:g}"
 
 
+def first_table(results: Results) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of the table that says most: the main one, or, of compact cells, the overview."""
+    return overview(results) if results.experiment.compact else main_table(results)
+
+
 def main_table(results: Results) -> tuple[list[str], list[list[str]]]:
     """Heads and rows: for each column and measure what the paper prints, where it does, and what was measured."""
     experiment = results.experiment
