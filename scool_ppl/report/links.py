@@ -101,12 +101,12 @@ def strongest(links: Links, most: int = MOST_EDGES) -> dict[str, Any]:
     }
 
 
-def packed(links: Links, each: int = MOST_OF_EACH) -> dict[str, Any]:
+def packed(links: Links) -> dict[str, Any]:
     """The strongest edges of each of many clients in little space, a client's after another's: `counts` of each, and as
     bytes who teaches (16 bits, 32 of more than 65,536 clients), the weight, and the strength where it is another (16 bits,
     65535 for the highest).
     """
-    order = np.argsort(-links.strength, axis=1, kind="stable")[:, :each]
+    order = np.argsort(-links.strength, axis=1, kind="stable")[:, :MOST_OF_EACH]
     strong, weights = (np.take_along_axis(part, order, 1) for part in (links.strength, links.weights))
     senders = np.take_along_axis(links.senders, order, 1)
     held = strong > LEAST

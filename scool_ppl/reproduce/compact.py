@@ -32,7 +32,7 @@ def compact(em: EM, rounds: int) -> Row:
         received = float(info.bytes_received.mean())
         first = em.graph(state).score(em.clients.federation.truth)._asdict() if first is None else first
     graph = em.graph(state)
-    alone = _alone(em, state)
+    alone = state.beside[LOCAL].params if LOCAL in state.beside else None
     if isinstance(em, Tracks):
         began = time.perf_counter()
         em.deploy(state)
@@ -74,14 +74,8 @@ def deployments(em: EM, state: EMState, info: EMInfo) -> Iterator[tuple[str, Ens
         yield f"without {track}", deploy(rest, em.clients, own).ensemble
 
 
-def _alone(em: EM, state: EMState) -> Params | None:
-    """The networks that a track beside the model has trained alone, where there is one."""
-    beside = state.beside.get(LOCAL)
-    return None if beside is None else beside.params
-
-
 def measured(em: EM, deployed: Ensemble, alone: Params | None) -> Row:
-    """What is deployed, on the honest clients' test data, and against what they have trained alone."""
+    """What is deployed, on the honest clients' test data, and against what a track beside it has trained alone."""
     honest = em.clients.honest if isinstance(em.clients, HostileClients) else torch.ones(em.clients.num_clients) > 0
     score, task_score, loss = (values[honest] for values in em.clients.evaluate(deployed))
     found = {

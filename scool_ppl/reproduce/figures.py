@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _TRUTH: dict[str, Any] = {"color": "#7f7f7f", "linestyle": "-", "linewidth": 1.0, "zorder": 1}
 
 
-def curves(results: Results, name: str, ylabel: str, methods: Sequence[Method] | None = None) -> Figure:
+def curves(results: Results, name: str, ylabel: str) -> Figure:
     """A curve of the history ("l1", "accuracy", ...) over the rounds, a panel a column."""
     experiment = results.experiment
     figure, axes = panels([column.label for column in experiment.columns])
     for ax, column in zip(axes, experiment.columns, strict=True):
         series = {}
-        for method in methods or experiment.methods:
+        for method in experiment.methods:
             histories = [record["history"] for record in results.records(column, method)]
             if None not in histories[0][name]:
                 series[method.label] = (histories[0]["round"], [history[name] for history in histories])

@@ -82,9 +82,9 @@ class Results:
         seeds = experiment.seeds_of(column, method)
         return [self.record(experiment.cell(column, method, choice, seed)) for seed in seeds]
 
-    def by_client(self, column: Column, method: Method, name: str | None = None) -> list[Tensor]:
-        """Test accuracy (K,) or `loss` of the networks that count, one a seed."""
-        name = name or self.experiment.accuracy
+    def by_client(self, column: Column, method: Method) -> list[Tensor]:
+        """Test accuracy (K,) of the networks that count, one a seed."""
+        name = self.experiment.accuracy
         return [self._deployed(method, record, "test", name) for record in self.records(column, method)]
 
     def values(self, column: Column, method: Method, measure: str) -> list[float] | None:
