@@ -14,10 +14,8 @@ _DENSE = 256
 """Clients up to whom all eigenvalues are found sooner than a few."""
 
 
-def spectral_memberships(
-    affinity: Tensor, clusters: int, num_blocks: int, generator: torch.Generator, sure: float = 0.9
-) -> Tensor:
-    """Soft memberships (K, G) from spectral clustering of a symmetric affinity (K, K), `sure` on the cluster found.
+def spectral_memberships(affinity: Tensor, clusters: int, num_blocks: int, generator: torch.Generator) -> Tensor:
+    """`soft` memberships (K, G) from spectral clustering of a symmetric affinity (K, K).
 
     k-means of the rows of D^-1/2 U, U the leading eigenvectors of D^-1/2 A D^-1/2, A without its diagonal.
     """
@@ -28,7 +26,7 @@ def spectral_memberships(
         random = seeded_random(generator)
         _, vectors = leading(scale[:, None] * others * scale, clusters, precision=1e-6, random=random)
         labels = k_means((scale[:, None] * vectors).numpy(), clusters, random)
-    return soft(labels, num_blocks, sure).to(affinity.dtype)
+    return soft(labels, num_blocks).to(affinity.dtype)
 
 
 def soft(labels: Tensor, num_blocks: int, sure: float = 0.9) -> Tensor:
@@ -77,10 +75,9 @@ def leading(matrix: Tensor, count: int, precision: float, random: np.random.Rand
 
 
 def _some_of(matrix: Any, count: int, precision: float, start: Any) -> tuple[Tensor, Tensor]:
-    """The largest eigenvalues of what has products with vectors, and their vectors."""
+    """The largest eigenvalues of what has products with vectors, and their vectors, from a vector to begin with."""
     from scipy.sparse.linalg import eigsh
 
-    start = np.random.default_rng(0).standard_normal(matrix.shape[0])
     values, vectors = eigsh(
         matrix, k=count, which="LA", v0=start, tol=precision, ncv=min(matrix.shape[0], 2 * count + 32)
     )
@@ -114,8 +111,9 @@ def sparse_communities(peers: Peers, affinity: Tensor, most: int, generator: tor
     one_way = coo_array((values, (rows.numpy(), senders.numpy())), shape=(count, count)).tocsr()
     both = (one_way + one_way.T) / 2
     scale = diags_array(1 / np.sqrt(both.sum(axis=1) + 1e-3))
+    start = np.random.default_rng(0).standard_normal(count)  # of equal numbers it would hardly leave the first vector
     try:
-        spectrum, vectors = _some_of(scale @ both @ scale, min(most, count - 1), 0, np.ones(count))
+        spectrum, vectors = _some_of(scale @ both @ scale, min(most, count - 1), 0, start)
     except ArpackError:  # nothing stands out
         return nobody
     degree = float((both > 0).sum()) / count
