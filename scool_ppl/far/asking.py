@@ -10,8 +10,7 @@ from torch import Tensor
 
 from scool_ppl.data.roster import Roster
 from scool_ppl.far.exchange import Exchange, Part, Told, got
-from scool_ppl.far.host import RELEASE
-from scool_ppl.far.wire import Job, Networks, Option, Sent
+from scool_ppl.far.wire import RELEASE, Job, Networks, Option, Sent
 from scool_ppl.train.faults import check_held_out, check_probed
 from scool_ppl.train.networks.parts import Parts
 from scool_ppl.train.privacy.evidence import differentiable
@@ -104,8 +103,9 @@ class Asking:
         rows, columns, senders = peers.pairs()
         data, model = (senders, rows) if question.whose == "receiver" else (rows, senders)
         entries = by_owner(data, self.roster.num_clients)
-        table = torch.zeros(peers.mask.shape, dtype=stack.dtype)
-        found[name] = table
+        position = rows * peers.mask.shape[1] + columns
+        places = [position[mine] for mine in entries]
+        found[name] = table = torch.zeros(peers.mask.shape, dtype=stack.dtype)
 
         def build(owner: int) -> Job:
             networks = Networks(stack, tuple(model[entries[owner]].tolist()))
@@ -113,8 +113,8 @@ class Asking:
             return Job("losses", self._options(question.split), tensors, networks)
 
         def take(owner: int, told: Told) -> None:
-            mine = entries[owner]
-            table[rows[mine], columns[mine]] = got(told, "loss", (len(mine),)).to(table)
+            mine = places[owner]
+            table.view(-1)[mine] = got(told, "loss", (len(mine),)).to(table)
 
         return Part(torch.tensor([len(mine) > 0 for mine in entries]), build, take)
 

@@ -42,13 +42,16 @@ class Exchange:
 
     def attempt(self, parts: Sequence[Part], *, kept: int | None = None) -> dict[str, str]:
         """Ask, and hand out the answers; who failed, and why."""
-        mine = {i: [part for part in parts if bool(part.who[i])] for i in range(len(self.names))}
+        asks = [part.who.tolist() for part in parts]
+        mine = {i: [part for part, who in zip(parts, asks, strict=True) if who[i]] for i in range(len(self.names))}
         asked = {self.names[i]: i for i, of in mine.items() if of}
         if not asked:
             return {}
 
         def build(name: str) -> Request:
-            jobs = [part.build(asked[name]) for part in mine[asked[name]]]
+            jobs = tuple(part.build(asked[name]) for part in mine[asked[name]])
+            if not self.common:
+                return jobs
             return tuple(job._replace(options={**job.options, **self.common}) for job in jobs)
 
         replies, faults = self._ask(list(asked), build) if kept is None else self._again(list(asked), build, kept)
@@ -101,9 +104,9 @@ def got(told: Told, name: str, shape: Sequence[int] | None = None) -> Tensor:
     if name not in told:
         raise InputError(f"it sent no {name}")
     value = told[name]
-    if shape is not None:
+    if shape is not None and value.shape != tuple(shape):
         fits = value.dim() == len(shape) and all(
-            wanted in (-1, found) for wanted, found in zip(shape, value.shape, strict=False)
+            wanted in (-1, found) for wanted, found in zip(shape, value.shape, strict=True)
         )
         if not fits:
             raise InputError(f"it sent a {name} of shape {tuple(value.shape)}, expected {tuple(shape)}")

@@ -12,8 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from scool_ppl.base.randomness import generator
 from scool_ppl.data.roster import Roster
 from scool_ppl.far.exchange import Exchange, Part, Told, got
-from scool_ppl.far.host import STATE
-from scool_ppl.far.wire import HOME, Job, Networks, Option, Sent, Shapes, flat, shaped
+from scool_ppl.far.wire import HOME, STATE, Job, Networks, Option, Sent, Shapes, flat, shaped
 from scool_ppl.train.batches import Batches, batch_sizes, batch_table, last_epoch
 from scool_ppl.train.contract import Coupling, Plan, Pull, Trained
 from scool_ppl.train.executors.executor import STARTED, who_started, with_started
@@ -37,20 +36,16 @@ class Training:
         plan: Plan,
     ) -> None:
         self.exchange, self.roster, self.shapes, self.plan = exchange, roster, shapes, plan
-        self.private, count = private, roster.num_clients
-        self.theta, homes = Sent.of(params, Parts(private=tuple(private)))
-        self.theta, self.homes = self.theta.clone(), None if homes is None else homes.clone()
+        self.private, count, rows = private, roster.num_clients, roster.sizes("train").tolist()
+        self.theta, self.homes = Sent.of(params, Parts(private=tuple(private)))
         self.made = state[STEPS].clone() if STEPS in state else None
         """(K,): of private clients, the steps that each has made; its host counts them."""
         state = {key: value for key, value in state.items() if key != STEPS}
         self.started = who_started(state, count).clone()
         self.buffers = {key: value.clone() for key, value in state.items() if key != STARTED}
         self.loss = torch.full((count,), torch.nan, dtype=self.theta.dtype)
-        sizes = [
-            batch_sizes(rows, batch_size, epochs=plan.epochs, steps=plan.steps)
-            for rows in roster.sizes("train").tolist()
-        ]
-        self.sizes = pad_sequence(sizes, batch_first=True)
+        sizes = {each: batch_sizes(each, batch_size, epochs=plan.epochs, steps=plan.steps) for each in set(rows)}
+        self.sizes = pad_sequence([sizes[each] for each in rows], batch_first=True)
         """(K, S): images in each batch of each client, 0 after its last."""
         self.per_epoch = (roster.sizes("train") / batch_size).ceil()
         self.present = torch.ones(count, dtype=torch.bool)

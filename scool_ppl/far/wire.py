@@ -137,6 +137,11 @@ class Sent(NamedTuple):
 
 
 HOME = "home"
+"""What stands for a client's private part."""
+STATE = "state/"
+"""What the names of an optimiser's tensors begin with."""
+RELEASE = "release"
+"""How many releases of losses a private client has made before."""
 
 
 def flat(params: Params) -> Tensor:
@@ -148,5 +153,6 @@ def shaped(networks: Tensor, shapes: Shapes) -> Params:
     """Flat networks (K, P) as name -> (K, *shape)."""
     parts = networks.split([shape.numel() for shape in shapes.values()], 1)
     return {
-        name: part.reshape(len(networks), *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)
+        name: part.reshape(len(networks), *shape).contiguous()
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
     }

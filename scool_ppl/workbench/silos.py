@@ -25,9 +25,10 @@ from scool_ppl.em.state import Deployment, EMInfo, EMState, Fit
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.far.asking import Predicting
 from scool_ppl.far.exchange import Part, Told
-from scool_ppl.far.host import Found, Host, Work
+from scool_ppl.far.host import Host
 from scool_ppl.far.remote import RemoteClients
 from scool_ppl.far.wire import Fabric, Job
+from scool_ppl.far.work import Found, Work
 from scool_ppl.runs.folder import MARK, Run
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.questions import Ensemble
@@ -201,7 +202,7 @@ def _own_host(clients: Clients, own: Config) -> Host:
     (name,), path = clients.names, Path(str(own["keep"]))
     run = Run.open(path) if (path / MARK).is_file() else Run.create(path, {"client": name, "versions": versions()})
     host = Host(clients, home=path / "private")
-    host.verbs["deliver"] = partial(_keep, host, run)
+    host.verbs["deliver"] = partial(_keep, run)
     return host
 
 
@@ -245,10 +246,10 @@ def _own_data(own: Config, order: Order, name: str) -> Federation:
     return Federation.from_npz(path, name=called, task=order.task, seed=order.settings.seed)
 
 
-def _keep(host: Host, run: Run, clients: Clients, work: Work) -> Found:
+def _keep(run: Run, clients: Clients, work: Work) -> Found:
     """What a silo deploys, into its folder, which then is as that of a run: `scool predict` and `export` read it."""
-    ((name, job),) = work.items()
-    ensemble = host.predictors(work)
+    ((name, job),) = work.jobs.items()
+    ensemble = work.predictors()
     assert isinstance(ensemble, Ensemble)
     run.deploy(Deployment(tuple(json.loads(str(job.options["candidates"]))), ensemble), Blueprint.of(clients))
     run.write_json(LEARNS_FROM, json.loads(str(job.options["learns_from"])))

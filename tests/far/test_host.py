@@ -12,8 +12,8 @@ import torch
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError
 from scool_ppl.far import Description, Host, Job, Networks
-from scool_ppl.far.host import EXACT, RELEASE
-from scool_ppl.far.wire import flat
+from scool_ppl.far.host import EXACT
+from scool_ppl.far.wire import RELEASE, flat
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.privacy.promise import Privacy
 from tests.helpers.models import FEDERATION
@@ -82,26 +82,6 @@ def test_the_task_that_all_agree_on_is_what_scores_are_of() -> None:
         score = float(here.evaluate(here.init(0)).score[0])
         expected = 1 - (1 - score) * data.task.variance / variance  # type: ignore[attr-defined]
         assert float(told["numbers"][0]) == pytest.approx(expected, rel=1e-5)
-
-
-def test_clients_who_look_at_the_same_networks_do_so_at_once_and_others_one_by_one() -> None:
-    """The same numbers, whether most look at most, at few, or each was sent a stack of its own."""
-    host = Host(Clients(FEDERATION, executor="stacked", dtype=torch.float64))
-    stack = flat({name: value + 0.1 * torch.randn_like(value) for name, value in host.clients.init(0).items()})
-    names = list(host.place)
-
-    def asked(uses: list[tuple[int, ...]], own: bool = False) -> list[torch.Tensor]:
-        requests = {
-            name: (Job("losses", PROBED, {}, Networks(stack.clone() if own else stack, use)),)
-            for name, use in zip(names, uses, strict=True)
-        }
-        return [host.handle(requests).replies[name][0]["loss"] for name in names]
-
-    every = asked([(0, 1, 2, 3)] * 4)
-    few, mixed = [(1,), (3, 0), (2,), (0,)], [(3, 1, 0, 2), (0, 1, 2, 3), (2, 0, 1), (1, 1, 0)]
-    for uses, found in ((few, asked(few)), (few, asked(few, own=True)), (mixed, asked(mixed))):
-        for row, (use, losses) in enumerate(zip(uses, found, strict=True)):
-            torch.testing.assert_close(losses, every[row][list(use)], rtol=0, atol=1e-12)
 
 
 MESSAGE = """
