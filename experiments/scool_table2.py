@@ -2,8 +2,9 @@
 
 At scale `medium` CIFAR-10, 20 clients of 500 images, the papers' network and rate, 20 rounds: hours, cell by cell.
 
-Not as in the paper at scale `paper`: MiniImageNet, CGA, SPDB and Dada are left out; FedAvg and Ditto average all clients,
-not a tenth, and for 100 rounds, FedAvg in the paper for more than 1000 epochs; D-PSGD has one topology, a ring.
+Not as in the paper at scale `paper`: MiniImageNet, CGA, SPDB (models/README.md says why) and Dada are left out; FedAvg and
+Ditto average all clients, not a tenth, and for 100 rounds, FedAvg in the paper for more than 1000 epochs; D-PSGD has one
+topology, a ring.
 """
 
 from scool_ppl.reproduce import (

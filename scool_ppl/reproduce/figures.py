@@ -59,23 +59,36 @@ def against(results: Results, place: Callable[[Method], tuple[str, float]], xlab
     return with_legend(figure)
 
 
-def over_columns(results: Results, measures: Sequence[str]) -> Figure:
+def over_columns(
+    results: Results,
+    measures: Sequence[str],
+    *,
+    columns: Sequence[Column] | None = None,
+    place: Callable[[Results, Column, Method], float | None] | None = None,
+    xlabel: str = "",
+) -> Figure:
     """Measures over the columns in their order, as where these are more and more of something: a panel a measure, a line
-    a method, through the columns in which it was run.
+    a method, through the columns in which it was run. columns: these only. place: where a cell stands on the x axis
+    instead, None for nowhere.
     """
-    experiment = results.experiment
+    columns = results.experiment.columns if columns is None else columns
     figure, axes = panels([MEASURES[measure].title for measure in measures], (4.4, 3.6))
     for ax, measure in zip(axes, measures, strict=True):
         series = {}
-        for method in experiment.methods:
-            found = [(i, results.values(column, method, measure)) for i, column in enumerate(experiment.columns)]
-            known = [(i, [value * MEASURES[measure].scale for value in values]) for i, values in found if values]
-            if known:
-                places, by_column = zip(*known, strict=True)
+        for method in results.experiment.methods:
+            found = []
+            for number, column in enumerate(columns):
+                at = number if place is None else place(results, column, method)
+                values = None if at is None else results.values(column, method, measure)
+                if at is not None and values:
+                    found.append((at, [value * MEASURES[measure].scale for value in values]))
+            if found:
+                places, by_column = zip(*sorted(found), strict=True)
                 series[method.label] = (places, list(zip(*by_column, strict=True)))
-        draw_series(ax, series, xlabel="", ylabel=MEASURES[measure].title)
-        labels = [column.label.replace(", ", ",\n") for column in experiment.columns]
-        ax.set_xticks(range(len(labels)), labels, rotation=40, ha="right", fontsize=7)
+        draw_series(ax, series, xlabel=xlabel, ylabel=MEASURES[measure].title)
+        if place is None:
+            labels = [column.label.replace(", ", ",\n") for column in columns]
+            ax.set_xticks(range(len(labels)), labels, rotation=40, ha="right", fontsize=7)
     return with_legend(figure)
 
 

@@ -71,6 +71,22 @@ def test_measures_over_columns_are_lines_through_the_columns_of_a_method(tmp_pat
     assert edges.get_title() == "edges AUC"
 
 
+def test_columns_stand_where_they_are_placed_or_are_left_out(tmp_path):
+    """The last stands before the first, the middle one nowhere; two of them only, where two are asked for."""
+    labels = ("none", "some", "much")
+    columns = tuple(COLUMN._replace(label=label) for label in labels)
+    cells = [record((value,), (value,)) for value in (0.9, 0.5, 0.7)]
+    results = made(tmp_path, *cells, columns=columns, methods=(OURS,), seeds=(0,))
+    places = {"none": 8.0, "some": None, "much": 6.5}
+    placed = figures.over_columns(results, ("accuracy",), place=lambda _, column, __: places[column.label], xlabel="e")
+    (ax,) = placed.axes
+    assert ax.lines[0].get_xydata() == pytest.approx(np.array([[6.5, 70.0], [8.0, 90.0]]))
+    assert ax.get_xlabel() == "e"
+    (ax,) = figures.over_columns(results, ("accuracy",), columns=columns[:2]).axes
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["none", "some"]
+    assert ax.lines[0].get_ydata() == pytest.approx([90.0, 50.0])
+
+
 def test_methods_of_one_series_are_points_of_one_line_in_percent(tmp_path):
     methods = (Method("Ours, 8", "ring"), Method("Ours, 2", "fedavg"), Method("Theirs, 2", "local"))
     cells = [record((value,), (value,)) for value in (0.9, 0.5, 0.25)]
