@@ -8,7 +8,7 @@ import pytest
 
 from scool_ppl.errors import InputError
 from scool_ppl.reproduce.experiment import Method, at_scale
-from tests.helpers.experiments import COLUMN, LOCAL, tiny
+from tests.helpers.experiments import COLUMN, LOCAL, SBM, tiny
 
 
 def test_settings_are_part_of_a_choice_and_unknown_ones_are_named():
