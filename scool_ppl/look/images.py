@@ -72,17 +72,18 @@ class BlockMixture(Likelihood):
 
     @staticmethod
     def _losses(evidence: Evidence) -> Tensor:
-        first = evidence.unmixed_image_loss
-        if first is None and "image_loss" in evidence.memory:
-            first = evidence.memory["image_loss"].value
+        first = _first_look(evidence, "image_loss", evidence.unmixed_image_loss)
         return evidence.image_loss if first is None else worse(first, evidence.image_loss)
 
     @staticmethod
     def _own(evidence: Evidence) -> Tensor:
-        own = evidence.own_image_loss
-        if own is None and "own_image_loss" in evidence.memory:
-            own = evidence.memory["own_image_loss"].value
+        own = _first_look(evidence, "own_image_loss", evidence.own_image_loss)
         return torch.full((evidence.num_clients, 0, 1), torch.nan) if own is None else own
+
+
+def _first_look(evidence: Evidence, name: str, now: Tensor | None) -> Tensor | None:
+    """What networks that nobody has mixed show now, else what they showed at the first look; None if neither is known."""
+    return evidence.memory[name].value if now is None and name in evidence.memory else now
 
 
 class Explained(NamedTuple):
