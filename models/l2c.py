@@ -15,7 +15,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 
-from scool_ppl import CooperationModel, Evidence, GraphPrior, NaturalGradient
+from scool_ppl import CooperationModel, Evidence, GraphPrior, InputError, NaturalGradient
 from scool_ppl.look import All, MixedValidation, Top
 from scool_ppl.mix import MixUpdates
 
@@ -29,6 +29,8 @@ class FreeRows(GraphPrior):
 
     def __init__(self, num_clients: int, decay: float) -> None:
         super().__init__(num_clients)
+        if decay < 0:
+            raise InputError(f"decay is {decay}, expected at least 0")
         self.decay = decay
         self.alpha = torch.nn.Parameter(torch.zeros(num_clients, num_clients))
 
@@ -51,10 +53,6 @@ def build(
     """`learning_rate`, `decay`: rate and weight decay of Adam on alpha (printed). `steps`: of Adam a round. `keep`: peers
     kept after `after` rounds, all if none (paper: a tenth). `after`: before peers are dropped. `clip` as in scool_sbm."""
     adam = partial(torch.optim.Adam, lr=learning_rate)
-    return CooperationModel(
-        prior=FreeRows(num_clients, decay),
-        likelihood=MixedValidation(),
-        mixing=MixUpdates(clip),
-        peers=All() if keep is None else Top(keep, after),
-        e_step=NaturalGradient(sweeps=1, optimizer=adam, optimizer_steps=steps),
-    )
+    peers = All() if keep is None else Top(keep, after)
+    e_step = NaturalGradient(sweeps=1, optimizer=adam, optimizer_steps=steps)
+    return CooperationModel(FreeRows(num_clients, decay), MixedValidation(), MixUpdates(clip), peers, e_step)

@@ -42,6 +42,7 @@ REFUSED: list[Case] = [
         "samples is of shape (3, 3), expected a tensor (3,), an entry for each client",
     ),
     (lambda: load_model("fedavg", 3, samples=[1, 2, 3]), "samples is list, expected a tensor"),
+    (lambda: load_model("l2c", 3, decay=-0.1), "decay is -0.1, expected at least 0"),
     (lambda: load_model("meta_l2c", 3, frozen=True), "meta_l2c has frozen=True and no encoder, expected the file"),
     (lambda: load_model("scool_sbm", 3, block=4), "did you mean 'blocks'?"),
     (lambda: load_model("scool_sbm", 3, blocks=2.5), "blocks of scool_sbm is 2.5"),
