@@ -12,6 +12,7 @@ from scool_ppl.base.arguments import check_kind
 from scool_ppl.data.federation import Federation
 from scool_ppl.deploy.deployment import LOCAL, Rule, Stack, candidates, deploy
 from scool_ppl.em.em import EM
+from scool_ppl.em.membership import keep_frozen
 from scool_ppl.em.model import Build, CooperationModel, Schedule
 from scool_ppl.em.state import Deployment, EMInfo, EMState
 from scool_ppl.errors import InputError
@@ -185,7 +186,10 @@ class Tracks(EM):
         moved, own = move(self, state, track(self.portfolio.shown))
         new = torch.tensor([name not in self.clients.names for name in moved.clients.names])
         own = _together_spent(own, list(beside.values()), new)
-        return Tracks(made[0], moved.clients, self.schedule, seed=self.seed), own._replace(beside=beside)
+        tracks = Tracks(made[0], moved.clients, self.schedule, seed=self.seed)
+        for last, em in ((self, tracks), *((em, tracks.beside[name]) for name, em in self.beside.items())):
+            keep_frozen(last, em)
+        return tracks, own._replace(beside=beside)
 
 
 def _check(portfolio: object) -> Portfolio:

@@ -60,7 +60,15 @@ def leave(em: EM, state: EMState, names: Collection[str], build: Build) -> tuple
 
 def _rebuilt(em: EM, federation: Federation, build: Build) -> EM:
     check_kind("build", build, Callable, "write lambda federation: load_model(name, federation.num_clients)")  # type: ignore[arg-type]
-    return EM(build(federation), em.clients.for_federation(federation), em.schedule, seed=em.seed)
+    moved = EM(build(federation), em.clients.for_federation(federation), em.schedule, seed=em.seed)
+    keep_frozen(em, moved)
+    return moved
+
+
+def keep_frozen(em: EM, moved: EM) -> None:
+    """Freeze in an EM for other clients what is frozen in that of the last ones, as by a transfer."""
+    prior, frozen = moved.model.prior, em.model.prior.frozen
+    prior.freeze([name for name, _ in prior.named_parameters() if name.removesuffix("_unconstrained") in frozen])
 
 
 def carried_over(old: Tensor, fresh: Tensor, axes: Axes, where: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scool_ppl import EM, Clients, CooperationModel, Federation, InputError, Schedule, load_federation, load_model
+from scool_ppl.deploy import Portfolio, alone
 from scool_ppl.em.membership import carried_over
 from scool_ppl.em.state import EMState
 from scool_ppl.zoo.load import model_names
@@ -327,6 +328,24 @@ def test_entries_are_carried_to_where_their_client_is() -> None:
             assert found[i, j] == (-1 if a < 0 or b < 0 else old[a, b])
     rows = carried_over(old, torch.full((4, 3), -1.0), (0,), torch.tensor(where))
     assert rows.tolist() == [[6, 7, 8], [-1, -1, -1], [0, 1, 2], [3, 4, 5]]
+
+
+def test_what_is_frozen_stays_so_for_other_clients() -> None:
+    """What a transfer has frozen, in every track of a portfolio, too."""
+
+    def portfolio(federation: Federation) -> Portfolio:
+        count = federation.num_clients
+        return Portfolio({"local": alone(count), "sbm": builder("scool_sbm")(federation)}, "sbm")
+
+    clients = Clients(FEDERATION, executor="stacked")
+    for build in (builder("scool_sbm"), portfolio):
+        em = EM(build(FEDERATION), clients, SCHEDULE)
+        em.model.prior.freeze(["B_unconstrained"])
+        state = ran(em)
+        frozen = state.prior["B_unconstrained"]
+        for moved, carried in (em.leave(state, [LEAVER], build), em.join(state, NEWCOMER, build)):
+            assert torch.equal(ran(moved, carried, 1).prior["B_unconstrained"], frozen)
+            assert moved.model.prior.frozen == {"B"}
 
 
 class Undeclared(type(load_model("l2c", 2).prior)):  # type: ignore[misc]
