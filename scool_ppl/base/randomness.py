@@ -28,11 +28,16 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
 
 
 @contextmanager
-def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Seeds torch's global generators inside and puts them back as they were; None leaves them alone."""
+def seeded(seed: int | torch.Generator | None, device: torch.device = torch.device("cpu")) -> Iterator[None]:
+    """Seeds torch's global generators inside and puts them back as they were; None leaves them alone.
+
+    A generator gives a seed, its next draw.
+    """
     if seed is None:
         yield
         return
+    if isinstance(seed, torch.Generator):
+        seed = int(torch.randint(2**62, (1,), generator=seed))
     cuda = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         # torch.manual_seed would also reseed the devices that are not forked here.

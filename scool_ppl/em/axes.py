@@ -8,6 +8,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
+from scool_ppl.base.randomness import seeded
 from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.moments import latent_sites
 from scool_ppl.infer.priors.base import GraphPrior
@@ -31,8 +32,7 @@ def site_layouts(prior: GraphPrior, evidence: Evidence) -> dict[str, Layout]:
 
     Flat is the uniform distribution where the site's values are probabilities, else 0.
     """
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with torch.no_grad(), seeded(0):
         trace = poutine.block(poutine.trace(prior).get_trace)(evidence)
     found = {}
     for name, site in latent_sites(trace):

@@ -14,7 +14,7 @@ import torch
 from pyro import poutine
 
 from scool_ppl.base.plugins import user_code
-from scool_ppl.base.randomness import generator
+from scool_ppl.base.randomness import generator, seeded
 from scool_ppl.base.threads import threads
 from scool_ppl.em.em import EM
 from scool_ppl.em.model import CooperationModel
@@ -60,9 +60,8 @@ def rehearse(em: EM, fewer: Callable[[int], EM] | None = None) -> None:
 def _rehearse_tracks(em: EM) -> None:
     for each in (em, *em.beside.values()):
         try:
-            with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), user_code():
+            with seeded(0), warnings.catch_warnings(), user_code():
                 warnings.simplefilter("ignore")  # what is slow is said when it is slow
-                torch.manual_seed(0)
                 _rehearse(each)
         except InputError as error:
             found = original(error)

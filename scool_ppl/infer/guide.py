@@ -14,6 +14,7 @@ from pyro.ops.tensor_utils import periodic_repeat
 from torch import Tensor
 from torch.distributions import biject_to
 
+from scool_ppl.base.randomness import seeded
 from scool_ppl.errors import InputError
 from scool_ppl.infer.distributions import NEVER, BlockBernoulli, OneHot
 from scool_ppl.infer.moments import AnyProgram, factor, latent_sites
@@ -80,8 +81,7 @@ class AutoMeanField(LocalModule):
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Read sites, plates, masks and scales off one run of the model; parameters that fit already are kept."""
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
+        with torch.no_grad(), seeded(0):
             trace = poutine.block(poutine.trace(self._model[0]).get_trace)(*args, **kwargs)
         self._frames, self._masks, self._scales = {}, {}, {}
         self._supports, self._kinds, self._excluded = {}, {}, {}

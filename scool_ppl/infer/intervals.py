@@ -11,6 +11,7 @@ from pyro import poutine
 from torch import Tensor
 
 from scool_ppl.base.arguments import check_whole
+from scool_ppl.base.randomness import seeded
 from scool_ppl.infer.estep.base import Values
 from scool_ppl.infer.estep.svi import guide_of
 from scool_ppl.infer.guide import AutoMeanField
@@ -40,8 +41,7 @@ def intervals(
     check_whole("draws", draws, least=2)
     if prior.kind == "point" or prior.needs:
         return None
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), pyro.settings.context(module_local_params=True):
-        torch.manual_seed(int(torch.randint(2**62, (1,), generator=generator)))
+    with torch.no_grad(), seeded(generator), pyro.settings.context(module_local_params=True):
         sites = list(_draws(prior, q, evidence, draws))
     if not sites:
         return None

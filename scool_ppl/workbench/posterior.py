@@ -14,7 +14,7 @@ from torch import Tensor
 from scool_ppl.base.arguments import check_whole
 from scool_ppl.base.codec import Row
 from scool_ppl.base.files import csv_text, replacing, write_npz
-from scool_ppl.base.randomness import generator
+from scool_ppl.base.randomness import generator, seeded
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError
@@ -188,8 +188,7 @@ def latent_draws(em: EM, state: EMState, graph: CooperationGraph, draws: int, se
         return None
     guide.setup(Evidence(graph.peers))
     guide.load(state.q)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(int(torch.randint(2**62, (1,), generator=generator(seed, "posterior"))))
+    with seeded(generator(seed, "posterior")), torch.no_grad():
         return {name: guide.distribution(name).sample((draws,)) for name in guide.sites if name != "Y"}
 
 

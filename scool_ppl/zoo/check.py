@@ -81,7 +81,7 @@ class _Case:
         self.automatic = isinstance(self.guide, AutoMeanField)
 
     def trace(self, seed: int = 0) -> poutine.Trace:
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         trace = poutine.trace(self.prior).get_trace(self.evidence)
         trace.compute_log_prob()
         return trace
@@ -208,13 +208,13 @@ def _draws(case: _Case) -> str:
     values = case.trace(1).nodes["Y"]["value"]
     if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
         raise InputError("draws of 'Y' are negative or not finite, expected 0 or 1, or weights of at least 0")
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     case.guide(case.evidence)
     return "prior and guide"
 
 
 def _sites(case: _Case) -> str:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     guided = {name for name, _ in latent_sites(poutine.trace(case.guide).get_trace(case.evidence))}
     wanted = set(_values(case))
     if wanted - guided:
@@ -234,14 +234,14 @@ def _learns(case: _Case) -> str:
         raise InputError(
             "prior and guide have no learnable parameter, expected pyro.nn.PyroParam or torch.nn.Parameter attributes"
         )
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     where = infinite(case.joint, case.guide, case.evidence)
     if where is not None:
         raise InputError(
             f"{where} at the start of q, expected a finite bound; keep probabilities inside (0, 1), e.g. by "
             ".clamp(0.01, 0.99)"
         )
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     loss = MomentELBO().differentiable_loss(case.joint, case.guide, case.evidence)
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     loss = loss.detach()
@@ -261,7 +261,7 @@ def _moments(case: _Case) -> str:
     if isinstance(case.model.e_step, ModeSearch):
         raise _NotApplicableError("q is a point mass, nothing is averaged")
     guide = case.scattered()
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     with torch.no_grad():
         exact = float(
             MomentELBO(num_particles=100 if "normal" in guide.kinds.values() else 1).bound(

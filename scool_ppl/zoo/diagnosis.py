@@ -64,7 +64,7 @@ def check_repeats(program: AnyProgram, evidence: Evidence) -> None:
 
 
 def _run(program: AnyProgram, evidence: Evidence, seed: int, values: Values | None = None) -> poutine.Trace:
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     with torch.no_grad():
         if values is not None:
             return log_joint(program, values, evidence)[1]

@@ -24,6 +24,7 @@ import torch
 
 from scool_ppl import EM, CooperationModel, Federation, load_model
 from scool_ppl.errors import RunError
+from scool_ppl.workbench import sample_posterior
 from tests.helpers.command import TINY, scool
 from tests.helpers.faulty import Fault, FaultyClients
 from tests.helpers.runs import driver
@@ -53,6 +54,16 @@ def belongings() -> dict[str, Any]:
         "showwarning": warnings.showwarning,
         "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
     }
+
+
+def test_no_device_is_seeded_that_is_not_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.manual_seed seeds all of them, also those of which no state is kept."""
+    monkeypatch.setattr(torch, "manual_seed", lambda *_: pytest.fail("torch.manual_seed"))
+    em = driver("latent_space", num_clients=4)
+    state = em.fit(1, progress=False).state
+    assert em.intervals(state) is not None
+    sample_posterior(em, state, 10)
+    em.leave(state, ["client 0"], lambda federation: load_model("latent_space", federation.num_clients))
 
 
 @pytest.fixture

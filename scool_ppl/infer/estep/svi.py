@@ -14,6 +14,7 @@ from pyro.infer import ELBO, SVI
 from torch import Tensor
 
 from scool_ppl.base.arguments import check_kind, whole
+from scool_ppl.base.randomness import seeded
 from scool_ppl.errors import InputError
 from scool_ppl.infer.bound import MomentELBO
 from scool_ppl.infer.estep.base import (
@@ -70,7 +71,6 @@ class SVIStep:
                 f"SVIStep(steps={self.steps}, refresh={self.refresh}, num_samples={self.num_samples}, keep={self.keep}): "
                 "expected at least one of each, and keep in (0, 1]"
             )
-
         check_kind("optim of SVIStep", self.optim, pyro.optim.PyroOptim, "e.g. pyro.optim.Adam({'lr': 0.1})")
         check_kind("elbo of SVIStep", self.elbo, ELBO, "e.g. MomentELBO()")
 
@@ -78,8 +78,7 @@ class SVIStep:
         prior = joint.prior
         guide = guide_of(prior, joint)
         automatic = isinstance(guide, AutoMeanField)
-        with pyro.settings.context(module_local_params=True), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**62, (1,), generator=generator)))
+        with pyro.settings.context(module_local_params=True), seeded(generator):
             if automatic:
                 guide.setup(evidence)
                 # A start's bound means little before the edges have been fitted to it, so the last one is taken.

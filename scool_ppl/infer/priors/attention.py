@@ -114,7 +114,7 @@ class Attention(GraphPrior):
         """Create the encoder, for the layers of the clients' networks, unless there is one (a saved one, say)."""
         fan_in = {layer: f.shape[-1] for layer, f in FilterEncoder.filters(clients.init(seed)).items()}
         if self.encoder is None:
-            with seeded(key(seed, "encoder"), torch.device("cpu")):
+            with seeded(key(seed, "encoder")):
                 self.encoder = FilterEncoder(fan_in)
         if self.encoder.fan_in != fan_in:
             raise InputError(
