@@ -42,10 +42,12 @@ class Objective(Box):
 class Weighted(Mixing):  # c_k grad L_k + mu1 / d_k sum_l w_kl (theta_k - theta_l), where there is a graph
     def __init__(self, mu1: float, confidence: Tensor) -> None:
         self.pull, self.confidence = Pull(mu1, since=1, by_degree=True), confidence
+        self.unequal = bool((confidence < 1).any())
+        self.demands = ("lock step", "others' data") if self.unequal else ("lock step",)
 
     def during(self, start: RoundStart) -> Terms:
         nobody = torch.zeros(start.num_clients, start.num_clients)
-        shares = Shares(nobody, self.confidence) if bool((self.confidence < 1).any()) else None
+        shares = Shares(nobody, self.confidence) if self.unequal else None
         return Terms(self.pull.during(start).pull, shares)
 
 

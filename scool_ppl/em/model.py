@@ -12,12 +12,13 @@ from scool_ppl.errors import InputError
 from scool_ppl.infer.estep.base import EStep
 from scool_ppl.infer.estep.natural import NaturalGradient
 from scool_ppl.infer.priors.base import GraphPrior
-from scool_ppl.look.evidence import Need, check_needs
+from scool_ppl.look.evidence import OF_GRADIENTS, Need, check_needs
 from scool_ppl.look.leaks import check_leaks
 from scool_ppl.look.likelihoods import Likelihood
 from scool_ppl.look.peers import All, PeerPolicy
 from scool_ppl.mix.base import Mixing
 from scool_ppl.train.contract import CONTRACT, AnyClients, lacking
+from scool_ppl.train.demands import Demand, check_demands
 
 
 class CooperationModel(NamedTuple):
@@ -35,6 +36,16 @@ class CooperationModel(NamedTuple):
     def needs(self) -> frozenset[Need]:
         """What prior and likelihood read of the evidence; nothing means that candidates' networks are not looked at."""
         return frozenset(self.prior.needs) | frozenset(self.likelihood.needs)
+
+    @property
+    def demands(self) -> frozenset[Demand]:
+        """What it asks of clients beyond rounds of their own training."""
+        asked: dict[Demand, bool] = {
+            "gradients": not self.needs.isdisjoint(OF_GRADIENTS),
+            "components": self.components > 0,
+        }
+        own = frozenset(self.prior.demands) | frozenset(self.mixing.demands)
+        return own | {demand for demand, there in asked.items() if there}
 
 
 @runtime_checkable
@@ -95,6 +106,7 @@ def check_model(model: CooperationModel, clients: AnyClients) -> None:
             f"the model is for {model.prior.num_clients} clients, the federation has {clients.num_clients}; "
             f"build the model with num_clients={clients.num_clients}"
         )
+    check_demands(clients.refused, model.demands)
     if clients.account is not None:
         check_leaks(model.needs, clients.account.privacy)
     if model.components and clients.parts.private:

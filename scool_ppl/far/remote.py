@@ -23,6 +23,7 @@ from scool_ppl.far.wire import HOME, Fabric, Job, shaped
 from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.named import written
 from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
+from scool_ppl.train.demands import Demand, check_demands
 from scool_ppl.train.networks.parts import Parts
 from scool_ppl.train.privacy.account import Account
 from scool_ppl.train.privacy.evidence import check_question
@@ -107,6 +108,24 @@ class RemoteClients:
         return Account.of(Privacy(**fields), self._roster.sizes("train"), self.batch_size)
 
     @property
+    def refused(self) -> Mapping[Demand, str]:
+        """Steps that all take together: where a message is slow, or each step would have to be one of its own."""
+        own, found = "which clients elsewhere", dict[Demand, str]()
+        if self.private:
+            found["others' data"] = f"{own} cannot with private parts; declare nothing private, or use one process"
+        if not self.fabric.near:
+            found["others' data"] = "which takes two messages a step; use one process, or ranks of torchrun"
+        if self._draws_noise:
+            why = f"{own} cannot with networks that draw random numbers, as dropout does; take another network"
+            found |= {"lock step": why, "others' data": why}
+        if self.account is not None:
+            why = f"{own} cannot while they train privately; use one process"
+            found |= {"lock step": why, "others' data": why}
+        if not self.fabric.near:  # they are held where the round began
+            found.pop("lock step", None)
+        return found
+
+    @property
     def executor_name(self) -> str:
         """How all hosts run their clients; "auto" where they differ."""
         return self._executor
@@ -168,27 +187,8 @@ class RemoteClients:
         pull = plan.pull
         if isinstance(pull, Coupling) and (not self.fabric.near or plan.shares is not None):
             pull = pull.held(params)
+        check_demands(self.refused, plan._replace(pull=pull).demands)
         together = isinstance(pull, Coupling) or plan.shares is not None
-        if together and self.account is not None:
-            raise InputError(
-                "private clients elsewhere were to take every step together, expected rounds that each makes on its "
-                "own; choose another model, or clients in one process"
-            )
-        if together and self._draws_noise:
-            raise InputError(
-                "networks with dropout were to take every step together with those of clients elsewhere, expected networks "
-                "that draw no random numbers; take another network, or clients in one process"
-            )
-        if plan.shares is not None and not self.fabric.near:
-            raise InputError(
-                "this model trains on others' data, which takes two messages a step; expected clients in one process, or "
-                "ranks of torchrun; choose another model"
-            )
-        if plan.shares is not None and self.private:
-            raise InputError(
-                "this model trains networks on others' images, of which private parts would have to learn, too; expected "
-                "clients in one process; choose another model, or declare nothing private"
-            )
         if together and plan.importance is not None:
             raise InputError(
                 "images were to count differently in steps that clients elsewhere take together, expected one of the two; "

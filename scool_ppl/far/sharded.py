@@ -19,6 +19,7 @@ from scool_ppl.far.wire import Job, Networks, flat
 from scool_ppl.graph.stacks import carried, mesh_of, part_of, pieces, rows_here, shared, whole
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Coupling, Evaluation, Facts, Plan, Pull, Trained, Wrapper
+from scool_ppl.train.demands import MEANING, Demand, check_demands
 from scool_ppl.train.executors.executor import STARTED, who_started, with_started
 from scool_ppl.train.faults import check_held_out, check_probed
 from scool_ppl.train.privacy.evidence import differentiable
@@ -78,6 +79,11 @@ class ShardedClients(Wrapper):
         return f"ShardedClients({self.num_clients} networks of {self.bytes_per_model} bytes, {len(self.here)} of them here)"
 
     @property
+    def refused(self) -> Mapping[Demand, str]:
+        """Everything: a rank has the networks of its own clients alone, of the others' a piece at a time."""
+        return dict.fromkeys(MEANING, "which processes that share the networks cannot; leave --shard out")
+
+    @property
     def executor_name(self) -> str:
         return self.own.executor_name
 
@@ -96,11 +102,10 @@ class ShardedClients(Wrapper):
 
     def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
         """Local training of each rank's clients."""
-        if plan.shares is not None or plan.importance is not None or isinstance(plan.pull, Coupling):
-            raise InputError(
-                "this model trains with the networks or data of others at every step, which processes that share the "
-                "networks cannot; leave --shard out, or choose another model"
-            )
+        check_demands(self.refused, plan.demands)
+        assert not isinstance(plan.pull, Coupling)
+        if plan.importance is not None:
+            raise InputError("images were to count differently where processes share the networks; leave --shard out")
         pull = None if plan.pull is None else Pull(self._mine(plan.pull.centre), rows_of(plan.pull.strength, self.here))
         absent = tuple(i - self.here.start for i in plan.absent if i in self.here)
         mine, state = self._mine(params), self._mine(optimizer_state or {})
@@ -131,10 +136,7 @@ class ShardedClients(Wrapper):
     def _check(self, networks: Params) -> None:
         """Raises InputError where some are nobody's."""
         if len(next(iter(networks.values()))) != self.num_clients:
-            raise InputError(
-                "this model has components, networks that belong to no client, which processes that share the networks "
-                "cannot hold; leave --shard out, or choose another model"
-            )
+            check_demands(self.refused, ["components"])
 
     def _answer(self, question: Question, when: dict[str, Any]) -> Tensor:
         if isinstance(question, PairLoss):
@@ -151,10 +153,8 @@ class ShardedClients(Wrapper):
             return self._gathered(self._together(lambda: self.own.answer({"own": asked}, **when)["own"]))
         if isinstance(question, LabelEntropy):
             return self.clients.answer({"entropy": question}, **when)["entropy"]
-        raise InputError(
-            "this model looks at gradients of clients' losses, which processes that share the networks cannot give; leave "
-            "--shard out, or choose another model"
-        )
+        check_demands(self.refused, ["gradients"])
+        raise InputError(f"unknown question {type(question).__name__}; ask one of `train.Question`")
 
     def _pair_loss(self, question: PairLoss, when: dict[str, Any]) -> Tensor:
         """Whoever has the data computes the loss of each network that a pair has with them, as it passes by."""
@@ -278,10 +278,7 @@ class ShardedClients(Wrapper):
     def _predictor(self, predictor: Predictor) -> Predictor:
         """The part of it that is here."""
         if predictor.mixture is not None:
-            raise InputError(
-                "this model predicts with mixtures of others' networks, which processes that share the networks cannot; "
-                "leave --shard out, or choose another model"
-            )
+            check_demands(self.refused, ["mixtures"])
         self._check(predictor.networks)
         return Predictor(self._mine(predictor.networks))
 

@@ -47,6 +47,8 @@ NEEDS = (
 """What priors and likelihoods may declare by name, besides a Distance; each is described at the property of `Evidence`."""
 
 
+OF_GRADIENTS = frozenset({"alignment", "mixed_validation"})
+"""What clients find with gradients of their losses."""
 OF_COMPONENTS = frozenset(
     {"loss_received", "own_loss", "label_entropy", "validation_before", "validation_received", "every_image_loss"}
 )

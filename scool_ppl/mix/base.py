@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.contract import Coupling, Shares, Trained
 from scool_ppl.train.contract import Pull as Proximal
+from scool_ppl.train.demands import Demand
 from scool_ppl.train.questions import Params
 from scool_ppl.train.round_start import Memory, RoundStart
 
@@ -32,6 +34,9 @@ class Terms(NamedTuple):
 
 class Mixing:
     """A rule acts after training (`__call__`), during it (`during`), or both; by default neither does anything."""
+
+    demands: Collection[Demand] = ()
+    """What it asks of clients beyond rounds of their own training, e.g. ("lock step",)."""
 
     def during(self, start: RoundStart) -> Terms:
         """What is added to local training in the round that begins."""

@@ -74,6 +74,7 @@ class CopyComponents(Mixing):
     """
 
     source: str = "source"
+    demands = ("mixtures",)
     samples: Tensor | None = None
 
     def __post_init__(self) -> None:

@@ -25,6 +25,7 @@ class Pull(Mixing):
     With `by_degree` it is divided by sum_j w_ij: a pull towards the neighbours' mean, whatever the scale of w.
     """
 
+    demands = ("lock step",)
     strength: float = 1.0
     since: int = 0
     by_degree: bool = False
@@ -51,6 +52,7 @@ class ShareData(Mixing):
     sum_l w_il and weighted by sum_l w_il, which is the same on average. The prior of theta is the weight decay.
     """
 
+    demands = ("others' data",)
     exact: bool = True
 
     def during(self, start: RoundStart) -> Terms:
@@ -68,6 +70,8 @@ class ServeUsers(Mixing):
     Note the transposed weights. Before the first graph each network serves its own client. Predictions are mixtures,
     sum_j w_ij h_theta_j(x).
     """
+
+    demands = ("others' data", "mixtures")
 
     def predictors(self, weights: Tensor, peers: Peers) -> tuple[Tensor, Peers]:
         return weights, peers

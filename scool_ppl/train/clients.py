@@ -33,6 +33,7 @@ from scool_ppl.train.batches import (
     weighted,
 )
 from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
+from scool_ppl.train.demands import Demand, check_demands
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer, step_by
 from scool_ppl.train.executors.lockstep import in_lock_step
@@ -177,6 +178,16 @@ class Clients:
             return None
         return Account.of(self.privacy, self.federation.sizes("train"), self.batch_size)
 
+    @property
+    def refused(self) -> Mapping[Demand, str]:
+        """Private training accounts for a client's own images, and what is private meets others' without random numbers."""
+        if self.privacy is not None:
+            why = "and private training accounts for nobody's images but one's own; train without noise"
+            return {"others' data": why}
+        if self.parts.private and self.draws_noise:
+            return {"others' data": "which private parts of networks with dropout cannot; declare nothing private"}
+        return {}
+
     def facts(self) -> Facts:
         """What the clients are made of: names, behaviour, network, optimiser, sizes of batches, and their data."""
         return {
@@ -229,11 +240,7 @@ class Clients:
             raise InputError(
                 f"epochs={plan.epochs}, steps={plan.steps}: expected epochs of at least 0, steps of at least 1 or None"
             )
-        if self.privacy is not None and plan.shares is not None:
-            raise InputError(
-                "the model trains networks on other clients' images, expected each on its own: of private training "
-                "no more is accounted for; choose another model, or train without noise"
-            )
+        check_demands(self.refused, plan.demands)
         if self.privacy is not None and plan.importance is not None:
             raise InputError(
                 "the model trains several networks on each client's images, expected one: of private training no more is "
@@ -283,11 +290,6 @@ class Clients:
 
     def _by_shares(self, params: Params, state: Params, batches: Batches, plan: Plan) -> Trained:
         """Training on others' images, too, that each meet their owner's private part."""
-        if self.draws_noise:
-            raise InputError(
-                "networks with dropout and private parts were to train on others' images, expected networks that draw no "
-                "random numbers; take another network, or declare nothing private"
-            )
         assert plan.shares is not None
         forward, sizes = self._forward(params), batches.samples
         random = generator(plan.seed, "share", plan.round) if plan.shares.sampled else None

@@ -15,6 +15,7 @@ from scool_ppl.base.statistics import over_clients
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.roster import Roster
 from scool_ppl.graph.candidates import Peers, not_finite
+from scool_ppl.train.demands import Demand
 from scool_ppl.train.networks.parts import Parts
 from scool_ppl.train.privacy.account import Account
 from scool_ppl.train.questions import Ensemble, Mixture, Params, Predictor, Question
@@ -87,6 +88,15 @@ class Plan(NamedTuple):
     pull: Pull | Coupling | None = None
     shares: Shares | None = None
     importance: Tensor | None = None
+
+    @property
+    def demands(self) -> set[Demand]:
+        """What it asks beyond rounds of everybody's own training."""
+        asked: dict[Demand, bool] = {
+            "lock step": isinstance(self.pull, Coupling),
+            "others' data": self.shares is not None,
+        }
+        return {demand for demand, there in asked.items() if there}
 
 
 class Trained(NamedTuple):
@@ -178,6 +188,10 @@ class AnyClients(Protocol, metaclass=_Contract):
         """Of private clients, what they promise; None of others."""
 
     @property
+    def refused(self) -> Mapping[Demand, str]:
+        """What no model may ask of them: demand -> why, and what to do, to follow "this model trains on others' data, "."""
+
+    @property
     def executor_name(self) -> str:
         """How the clients are run: the last bits of a result depend on it."""
 
@@ -264,6 +278,10 @@ class Wrapper:
     @property
     def account(self) -> Account | None:
         return self.clients.account
+
+    @property
+    def refused(self) -> Mapping[Demand, str]:
+        return self.clients.refused
 
     @property
     def executor_name(self) -> str:

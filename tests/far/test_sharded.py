@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from scool_ppl.em.em import EM
 from scool_ppl.errors import ClientError
 from scool_ppl.far import Ranks, ShardedClients
 from scool_ppl.graph.candidates import Peers
@@ -31,7 +32,8 @@ from scool_ppl.train.questions import (
     Predictor,
     Question,
 )
-from scool_ppl.zoo.load import model_names
+from scool_ppl.zoo.load import load_model, model_names
+from tests.helpers.models import FEDERATION
 from tests.helpers.pages import ROOT
 from tests.helpers.programs import run_torchrun
 from tests.helpers.refusals import refuses
@@ -153,6 +155,17 @@ def test_what_needs_all_networks_at_once_is_one_line(mesh: Any) -> None:
 def rows() -> dict[str, str]:
     """What the page says of each model."""
     return dict(re.findall(r"^\| `(\w+)` \| (yes|no)", PAGE.read_text(), flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_a_model_is_refused_before_anything_is_trained(mesh: Any, model: str) -> None:
+    """Those that the page says are, by what they declare, when they meet the clients."""
+    there = ShardedClients(Clients(FEDERATION, executor="stacked"), Ranks(0, 1))
+    built = load_model(model, FEDERATION.num_clients, federation=FEDERATION)
+    if rows()[model] == "yes":
+        assert EM(built, there).clients is not None
+    else:
+        refuses(lambda: EM(built, there), "leave --shard out, or choose another model")
 
 
 def agrees(models: list[str], folder: Path) -> None:

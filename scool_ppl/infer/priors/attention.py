@@ -15,7 +15,6 @@ from scool_ppl.base.arguments import positive
 from scool_ppl.base.files import replacing
 from scool_ppl.base.randomness import key, seeded
 from scool_ppl.errors import InputError
-from scool_ppl.graph.stacks import is_shared
 from scool_ppl.infer.distributions import OneHot
 from scool_ppl.infer.priors.base import GraphPrior
 from scool_ppl.look.evidence import Evidence
@@ -50,11 +49,6 @@ class FilterEncoder(nn.Module):
         return {layer: torch.cat(parts, -1) for layer, parts in found.items() if len({p.shape[1] for p in parts}) == 1}
 
     def forward(self, params: Params) -> Tensor:
-        if any(map(is_shared, params.values())):
-            raise InputError(
-                "an encoder reads the networks of all clients at once, which processes share here; leave --shard out, or "
-                "choose another model"
-            )
         dtype = next(self.parameters()).dtype
         outputs = []
         for layer, filters in self.filters(params).items():
@@ -99,6 +93,7 @@ class Attention(GraphPrior):
 
     kind = "rows"
     needs = ("updates",)
+    demands = ("all networks",)
 
     def __init__(
         self, num_clients: int, *, scale: float = 10.0, soft: bool = False, includes_self: bool = False
