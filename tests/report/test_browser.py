@@ -241,7 +241,8 @@ def test_many_clients_are_blocks_and_a_table_to_search(
     senders = place // 4 * 4 + (place + torch.tensor([1, 2, 3])) % 4
     weights = torch.tensor([0.9, 0.8, 0.7]).double().expand(120, 3)
     names = tuple(f"client {client}" for client in range(120))
-    graph = CooperationGraph(weights, names, Peers(torch.ones(120, 3).bool(), senders))
+    shares = torch.nn.functional.one_hot(torch.arange(120) % 3, 3).double()
+    graph = CooperationGraph(weights, names, Peers(torch.ones(120, 3).bool(), senders), components=shares)
     page.get_log("browser")  # of the page before
     page.get(write_report(folder(tmp_path / "run", graph).path).as_uri())
     rows = "return [...document.querySelector('#clients').tBodies[0].rows].map(r => r.innerText.split('\\t'))"
@@ -258,10 +259,14 @@ def test_many_clients_are_blocks_and_a_table_to_search(
     assert text(page, "found") == "11 clients found."
     assert [row[0] for row in page.execute_script(rows)] == ["client 11", *names[110:]]
     heads = page.find_elements("css selector", "#clients thead button")
-    heads[[head.text for head in heads].index("samples")].click()
+    titles = [head.text for head in heads]
+    assert [row[titles.index("component")] for row in page.execute_script(rows)][:2] == ["component 3", "component 3"]
+    assert "component" not in text(page, "legend")
+    heads[titles.index("samples")].click()
     assert page.execute_script(rows)[0][0] == "client 11"
     page.find_element("css selector", "#clients tbody button").click()
     told = text(page, "row")
     assert told.startswith("client 11\n")
     assert "learns from 3 clients\nclient 8, w = 0.90, open\nclient 9, w = 0.80, open" in told
+    assert "uses\ncomponent 3, w = 1.00" in told
     assert page.get_log("browser") == []

@@ -213,7 +213,7 @@
     const lines = several.slice(0, 40).map((size, block) => element("li", null, dot(colour(block)), element("span", `block ${block} (${plural(size, "client")})`)));
     if (several.length > 40) lines.push(element("li", `and ${several.length - 40} more blocks`));
     if (alone) lines.push(element("li", null, dot("#8a939d"), element("span", `on their own (${plural(alone, "client")})`)));
-    if (components) lines.push(element("li", null, star(ink("--ink")), element("span", `component, without data (${components.name.length})`)));
+    if (components && !data.many) lines.push(element("li", null, star(ink("--ink")), element("span", `component, without data (${components.name.length})`)));
     document.getElementById("legend").replaceChildren(...lines);
   };
 
