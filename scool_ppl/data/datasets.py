@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl.base.randomness import generator
-from scool_ppl.data.own import READERS, Arrays, Channels, channels_first, held_out, labelled, read_arrays, standardised
+from scool_ppl.data.own import READERS, Arrays, Channels, channels_first, held_out, labelled, read_arrays, with_scaling
 from scool_ppl.errors import InputError, unknown
 
 
@@ -60,7 +60,7 @@ def load_dataset(dataset: str, data_root: str | Path | None = None, download: bo
     """The dataset of that name or path; data_root None means the environment variable SCOOL_DATA, else `data`.
 
     A named one is read from torchvision's files in the data root, else from NAME.npz there (see `labelled`; its uint8
-    images get the usual normalisation of that name), else fetched by torchvision if `download`.
+    images get the usual normalisation of that name, see `Arrays.ready`), else fetched by torchvision if `download`.
     """
     reader = find_reader(dataset)
     if reader is not None:
@@ -103,7 +103,7 @@ def _named(name: str, root: Path, download: bool) -> Arrays:
             raise InputError(f"{name} in {root / source.folder} has {found}; {_REMEDY}")
     if labels >= source.num_classes:
         raise InputError(f"{name} in {root} has a label {labels}, expected 0 to {source.num_classes - 1}; {_REMEDY}")
-    return standardised(arrays._replace(num_classes=source.num_classes), (source.mean, source.std))
+    return with_scaling(arrays._replace(num_classes=source.num_classes), (source.mean, source.std))
 
 
 def _downloaded(name: str, root: Path) -> Arrays:

@@ -21,10 +21,11 @@ Channels = tuple[float, ...]
 
 
 class Arrays(NamedTuple):
-    """A dataset in memory: float32 inputs, vectors (N, D) or images (N, C, H, W), and long targets (N,).
+    """A dataset in memory: inputs, float32 vectors (N, D) or images (N, C, H, W), or images of bytes, a quarter of the
+    memory, of which only those that are dealt become float32; and long targets (N,).
 
-    class_names: what the classes are called, () where nobody says so. scaling: how the inputs were made of those in the
-    files, None where they are the same.
+    class_names: what the classes are called, () where nobody says so. scaling: how the inputs of networks are made of those
+    in the files, None where they are the same.
     """
 
     inputs_train: Tensor
@@ -35,10 +36,17 @@ class Arrays(NamedTuple):
     class_names: tuple[str, ...] = ()
     scaling: Scaling | None = None
 
+    def ready(self, inputs: Tensor) -> Tensor:
+        """Some of the inputs as networks get them, float32: bytes x become (x - mean_c) / std_c, other numbers are so."""
+        if inputs.dtype != torch.uint8 or self.scaling is None:
+            return inputs
+        mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.scaling.mean, self.scaling.std))
+        return inputs.to(torch.float32, memory_format=torch.contiguous_format).sub_(mean).div_(std)
+
 
 def labelled(path: str) -> Arrays:
-    """The user's labelled arrays, see `read_arrays`; bytes are images and standardised, other numbers stay."""
-    return standardised(read_arrays(path))
+    """The user's labelled arrays, see `read_arrays`; bytes are images to be standardised, other numbers stay."""
+    return with_scaling(read_arrays(path))
 
 
 def features(path: str) -> Arrays:
@@ -72,23 +80,27 @@ def channels_first(images: Tensor) -> Tensor:
     return images
 
 
-def standardised(arrays: Arrays, moments: tuple[Channels, Channels] | None = None) -> Arrays:
-    """(x / 255 - mean) / std per channel of bytes; moments: mean and std, else those of the training part."""
-    train, test = arrays.inputs_train, arrays.inputs_test
+def with_scaling(arrays: Arrays, moments: tuple[Channels, Channels] | None = None) -> Arrays:
+    """With (x / 255 - mean) / std per channel for bytes; moments: mean and std, else those of the training part."""
+    train = arrays.inputs_train
     if train.dtype != torch.uint8:
         return arrays
-    train, test = (part.to(torch.float32, memory_format=torch.contiguous_format) for part in (train, test))
-    if moments is None:
-        mean, std = train.mean((0, 2, 3)), train.std((0, 2, 3), correction=0)
-        std = torch.where(std > 0, std, 255.0)
-    else:
-        mean, std = (255 * torch.tensor(values) for values in moments)
+    mean, std = _moments(train) if moments is None else [255 * torch.tensor(values) for values in moments]
     if len(mean) != train.shape[1]:
         raise InputError(f"the images have {train.shape[1]} channels, expected {len(mean)}; use other data")
-    for part in (train, test):
-        part.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
-    scaling = Scaling(tuple(mean.tolist()), tuple(std.tolist()), of_bytes=True)
-    return arrays._replace(inputs_train=train, inputs_test=test, scaling=scaling)
+    return arrays._replace(scaling=Scaling(tuple(mean.tolist()), tuple(std.tolist()), of_bytes=True))
+
+
+def _moments(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (C,) of bytes by channel, from how often each value is there; 255 where all are equal."""
+    often = torch.stack(
+        [torch.bincount(images[:, c].flatten(), minlength=256) for c in range(images.shape[1])]
+    ).double()
+    values = torch.arange(256, dtype=torch.float64)
+    share = often / often.sum(1, keepdim=True)
+    mean = share @ values
+    std = (share * (values - mean[:, None]).square()).sum(1).sqrt()
+    return mean, torch.where((often > 0).sum(1) > 1, std, 255.0)
 
 
 def read_arrays(path: str | Path) -> Arrays:
@@ -155,12 +167,12 @@ def imagefolder(path: str, *, size: int = 64) -> Arrays:
     parts = [root / "train", root / "test"]
     if not all(part.is_dir() for part in parts):
         images, targets, classes = _folder(root, size)
-        return standardised(hold_out(images, targets, len(classes), path)._replace(class_names=tuple(classes)))
+        return with_scaling(hold_out(images, targets, len(classes), path)._replace(class_names=tuple(classes)))
     (train, targets, classes), (test, targets_test, found) = (_folder(part, size) for part in parts)
     if strange := sorted(set(found) - set(classes)):
         raise InputError(f"{path} has class '{strange[0]}' in test but not in train, expected the same; rename it")
     number = torch.tensor([classes.index(name) for name in found])
-    return standardised(Arrays(train, targets, test, number[targets_test], len(classes), tuple(classes)))
+    return with_scaling(Arrays(train, targets, test, number[targets_test], len(classes), tuple(classes)))
 
 
 def _folder(root: Path, size: int) -> tuple[Tensor, Tensor, list[str]]:

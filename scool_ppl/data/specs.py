@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from scool_ppl.base.arguments import check_kind, check_whole
 from scool_ppl.base.options import accepted, parse_options
@@ -26,6 +27,7 @@ from scool_ppl.data.recipes.turning import darkest, turned
 from scool_ppl.errors import InputError, unknown
 
 DEFAULT_FEDERATION = "permuted:digits:clients=20,groups=4,train=50"
+_AT_ONCE = 1024  # images that are made ready together
 _DEFAULT_RECIPE, _, _DEFAULT_OPTIONS = DEFAULT_FEDERATION.split(":")
 
 
@@ -79,7 +81,13 @@ def load_federation(
     options = _options(f"option of recipe {parsed.recipe}", pairs, recipe, "pool", clients)
     arrays = load_dataset(parsed.dataset, data_root, download, **read)
     pool = Pool(
-        arrays.targets_train, arrays.targets_test, arrays.num_classes, random, arrays.inputs_train, arrays.inputs_test
+        arrays.targets_train,
+        arrays.targets_test,
+        arrays.num_classes,
+        random,
+        arrays.inputs_train,
+        arrays.inputs_test,
+        arrays.ready,
     )
     federation = assemble(arrays, recipe(pool, **options), _written(parsed, options | read | order))
     federation = ordered(federation, seed, **order)
@@ -168,18 +176,13 @@ def assemble(arrays: Arrays, partition: Partition, spec: str) -> Federation:
     place, place_held_out = (used.flatten().cumsum(0).view(used.shape) - 1 for used in (pool, held_out))
     place_held_out += pool.sum()
     moved = {key: place_held_out[key[0], rows] for key, rows in lists.items()}
-    fill = darkest(arrays.inputs_train) if any(angles) else torch.zeros(1)
-    kept = [
-        (turned(images[rows], degrees, fill), targets[rows])
-        for images, targets, used, degrees_of in (
-            (arrays.inputs_train, arrays.targets_train, pool, [turn for turn, _ in kinds]),
-            (arrays.inputs_test, arrays.targets_test, held_out, angles),
-        )
-        for degrees, rows in zip(degrees_of, used, strict=True)
+    used = [
+        (arrays.inputs_train, arrays.targets_train, turn, rows) for (turn, _), rows in zip(kinds, pool, strict=True)
     ]
+    used += [(arrays.inputs_test, arrays.targets_test, turn, rows) for turn, rows in zip(angles, held_out, strict=True)]
     return Federation(
-        inputs=torch.cat([inputs for inputs, _ in kept]),
-        targets=torch.cat([targets for _, targets in kept]),
+        inputs=_inputs(arrays, [(images, degrees, rows.nonzero().flatten()) for images, _, degrees, rows in used]),
+        targets=torch.cat([targets[rows] for _, targets, _, rows in used]),
         train=tuple(place[copy, rows] for copy, rows in zip(kind, partition.train, strict=True)),
         validation=tuple(place[copy, rows] for copy, rows in zip(kind, partition.validation, strict=True)),
         test=tuple(moved[copy, id(rows)] for copy, rows in zip(angle, partition.test, strict=True)),
@@ -191,6 +194,19 @@ def assemble(arrays: Arrays, partition: Partition, spec: str) -> Federation:
         spec=spec,
         preparation=_prepared(arrays, partition),
     )
+
+
+def _inputs(arrays: Arrays, used: Sequence[tuple[Tensor, float, Tensor]]) -> Tensor:
+    """Rows of images, turned by so many degrees, as networks get them; some at a time, so that nothing is there twice."""
+    fill = torch.zeros(1)
+    if any(degrees for _, degrees, _ in used):
+        fill = arrays.ready(darkest(arrays.inputs_train)[:, None, None]).flatten()
+    pieces = [(images, degrees, some) for images, degrees, rows in used for some in rows.split(_AT_ONCE)]
+    sizes = [len(some) for *_, some in pieces]
+    inputs = torch.empty(sum(sizes), *arrays.inputs_train.shape[1:])
+    for place, (images, degrees, some) in zip(inputs.split(sizes), pieces, strict=True):
+        place.copy_(turned(arrays.ready(images[some]), degrees, fill))
+    return inputs
 
 
 def _prepared(arrays: Arrays, partition: Partition) -> Preparation | None:

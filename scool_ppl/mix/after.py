@@ -11,8 +11,12 @@ from torch import Tensor
 from scool_ppl.base.arguments import positive
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.stacks import is_shared
 from scool_ppl.mix.base import Mixing, check_samples, of_these, per_client
 from scool_ppl.train.questions import Params
+
+_AT_ONCE = 2**20
+"""Elements of a stack that are mixed together."""
 
 
 @dataclass(frozen=True)
@@ -41,21 +45,15 @@ class MixUpdates(Mixing):
 
     def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
         others, own = normalised(weights, peers, self.samples)
-        updates = {name: trained[name] - value for name, value in before.items()}
         if self.clip is not None:
-            others = others * self._factor(updates, peers, self.clip).to(others)
+            others = others * self._factor(before, trained, peers, self.clip).to(others)
             own = 1 - torch.where(peers.mask, others, torch.zeros_like(others)).sum(1)
-        return {
-            name: _own(value, peers)
-            + peers.combine(others, updates[name])
-            + per_client(own.to(value), value) * _own(updates[name], peers)
-            for name, value in before.items()
-        }
+        return {name: _moved(value, trained[name], others, own, peers) for name, value in before.items()}
 
     @staticmethod
-    def _factor(updates: Params, peers: Peers, radius: float) -> Tensor:
+    def _factor(before: Params, trained: Params, peers: Peers, radius: float) -> Tensor:
         """min(1, radius / |Delta_j - Delta_i|), (K, M); 0 where an update is not finite."""
-        flat = torch.cat([value.reshape(len(value), -1) for value in updates.values()], 1)
+        flat = torch.cat([(trained[name] - value).reshape(len(value), -1) for name, value in before.items()], 1)
         distance = peers.distance(_own(flat, peers), flat).cpu()
         return torch.where(distance > radius, radius / distance, torch.ones_like(distance)).where(
             distance.isfinite(), 0
@@ -83,6 +81,23 @@ class MixModels(Mixing):
             name: per_client(left.to(base), base) * _own(base, peers) + peers.combine(weights, trained[name])
             for name, base in bases.items()
         }
+
+
+def _moved(before: Tensor, trained: Tensor, others: Tensor, own: Tensor, peers: Peers) -> Tensor:
+    """before_i + sum_j others_ij Delta_j + own_i Delta_i of one parameter; of a large one some columns at a time, as its
+    stack of all clients is what memory is full of.
+    """
+    columns = max(1, _AT_ONCE // len(before))
+    if not is_shared(before) and before[0].numel() > columns:
+        flat = [value.reshape(len(value), -1).split(columns, 1) for value in (before, trained)]
+        mixed = before.new_empty(_own(before, peers).shape)
+        for place, *both in zip(mixed.view(len(mixed), -1).split(columns, 1), *flat, strict=True):
+            place.copy_(_moved(*both, others, own, peers))
+        return mixed
+    update = trained - before
+    return (
+        _own(before, peers) + peers.combine(others, update) + per_client(own.to(before), before) * _own(update, peers)
+    )
 
 
 def normalised(weights: Tensor, peers: Peers, samples: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -96,9 +96,9 @@ def check_numbers(inputs: Tensor) -> None:
 
 def check_finite(what: str, values: Tensor) -> None:
     """Raises InputError that names the first row with NaN or infinity."""
-    finite = values.isfinite()
-    if not finite.all():
-        row = int(finite.reshape(len(values), -1).all(1).logical_not().nonzero()[0])
+    ends = values.detach().aminmax() if values.numel() else ()  # no copy of all values, as isfinite makes
+    if not all(bool(end.isfinite()) for end in ends):
+        row = int(values.isfinite().reshape(len(values), -1).all(1).logical_not().nonzero()[0])
         raise InputError(f"{what} {row} holds NaN or infinity, expected finite numbers; remove or repair the row")
 
 

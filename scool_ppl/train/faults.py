@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scool_ppl.base.describe import listed
 from scool_ppl.errors import ClientError, InputError
-from scool_ppl.graph.stacks import whole
+from scool_ppl.graph.candidates import not_finite
 from scool_ppl.train.contract import Trained
 
 EXPLODED = 1e3
@@ -37,7 +37,8 @@ def check_training(trained: Trained, present: Tensor, names: Sequence[str]) -> N
     lost = trained.moved & ~trained.loss.isfinite()
     broken = torch.zeros_like(lost)
     for value in (*trained.params.values(), *trained.optimizer_state.values()):
-        broken |= whole(~value.flatten(1).isfinite().all(1) if value.dim() > 1 else ~value.isfinite()).cpu()
+        found = not_finite(value.flatten(1) if value.dim() > 1 else value.unsqueeze(1))
+        broken |= torch.zeros_like(broken) if found is None else found.cpu()
     blame(
         {"its training loss is not finite": lost, "its network is not finite after training": broken & present}, names
     )

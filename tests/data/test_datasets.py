@@ -55,10 +55,10 @@ def test_idx_files_are_read_and_normalised(tmp_path: Path, name: str, folder: st
     images, labels = write_mnist(tmp_path, folder)
     arrays = load_dataset(name, tmp_path)
     assert arrays.inputs_train.shape == (30, 1, 28, 28)
-    assert arrays.inputs_train.dtype == torch.float32
+    assert arrays.inputs_train.dtype == torch.uint8
     assert arrays.inputs_test.shape == (7, 1, 28, 28)
     expected = (images[:, None].astype(np.float64) / 255 - mean) / std
-    np.testing.assert_allclose(arrays.inputs_train.numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(arrays.ready(arrays.inputs_train).numpy(), expected, atol=1e-5)
     assert arrays.targets_train.tolist() == labels.tolist()
     assert arrays.targets_train.dtype == torch.long
     assert arrays.num_classes == 10
@@ -82,13 +82,12 @@ def test_cifar_files_are_read_as_channels_first(
     (folder / loader.meta["filename"]).write_bytes(pickle.dumps({loader.meta["key"]: ["a", "b", "c", "d"]}))
     arrays = load_dataset(name, tmp_path)
     assert arrays.inputs_train.shape == (4 * len(loader.train_list), 3, 32, 32)
-    assert arrays.inputs_train.is_contiguous()
     assert arrays.targets_test.tolist() == [1, 2, 3, 0]
     assert arrays.num_classes == classes
     # In the file an image is its red plane, its green plane, its blue plane, row by row.
     mean, std = {"cifar10": (0.4822, 0.2435), "cifar100": (0.4865, 0.2564)}[name]
     green = (batch["data"][2, 1024:2048].reshape(32, 32) / 255 - mean) / std
-    np.testing.assert_allclose(arrays.inputs_test[2, 1].numpy(), green, atol=1e-5)
+    np.testing.assert_allclose(arrays.ready(arrays.inputs_test[2:3])[0, 1].numpy(), green, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,7 @@ def test_a_file_of_that_name_stands_in_for_torchvisions_folder(tmp_path: Path) -
     assert arrays.num_classes == 10
     assert arrays.inputs_train.shape == (30, 3, 32, 32)
     green = (images[2, :, :, 1] / 255 - 0.4822) / 0.2435
-    np.testing.assert_allclose(arrays.inputs_test[2, 1].numpy(), green, atol=1e-5)
+    np.testing.assert_allclose(arrays.ready(arrays.inputs_test[2:3])[0, 1].numpy(), green, atol=1e-5)
     assert arrays.targets_test.tolist() == [0, 1, 2, 3]
     write_mnist(tmp_path)
     np.savez(tmp_path / "mnist.npz", inputs=images[:, :28, :28, 0], targets=labels)
@@ -199,7 +198,8 @@ def test_mnist_itself(data_root: Path) -> None:
     assert arrays.inputs_train.shape == (60000, 1, 28, 28)
     assert arrays.inputs_test.shape == (10000, 1, 28, 28)
     # The published mean and standard deviation are those of the training images.
-    assert abs(float(arrays.inputs_train.mean())) < 1e-3
-    assert abs(float(arrays.inputs_train.std()) - 1) < 1e-3
+    inputs = arrays.ready(arrays.inputs_train)
+    assert abs(float(inputs.mean())) < 1e-3
+    assert abs(float(inputs.std()) - 1) < 1e-3
     # Counts from the description of the data set.
     assert torch.bincount(arrays.targets_test).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]

@@ -43,10 +43,12 @@ def test_bytes_are_images_standardised_by_the_training_part(tmp_path: Path, layo
     arrays = load_dataset(str(tmp_path / "my.npz"))
     expected = (BYTES if layout != "none" else BYTES[:, :1]) / 255
     expected = (expected - expected.mean((0, 2, 3), keepdims=True)) / expected.std((0, 2, 3), keepdims=True)
-    assert arrays.inputs_train.dtype == torch.float32
-    assert arrays.inputs_train.is_contiguous()
-    np.testing.assert_allclose(arrays.inputs_train.numpy(), expected, atol=1e-5)
-    np.testing.assert_allclose(arrays.inputs_test.numpy(), expected[:6], atol=1e-5)
+    assert arrays.inputs_train.dtype == torch.uint8
+    inputs = arrays.ready(arrays.inputs_train)
+    assert inputs.dtype == torch.float32
+    assert inputs.is_contiguous()
+    np.testing.assert_allclose(inputs.numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(arrays.ready(arrays.inputs_test).numpy(), expected[:6], atol=1e-5)
     assert arrays.targets_test.tolist() == LABELS[:6].tolist()
     pixels = BYTES if layout != "none" else BYTES[:, :1]
     assert arrays.scaling is not None
@@ -59,7 +61,8 @@ def test_a_constant_channel_or_dimension_is_not_divided_by_zero(tmp_path: Path) 
     constant = BYTES.copy()
     constant[:, 1] = 7
     np.savez(tmp_path / "my.npz", inputs=constant, targets=LABELS)
-    assert not load_dataset(str(tmp_path / "my.npz")).inputs_train[:, 1].any()
+    arrays = load_dataset(str(tmp_path / "my.npz"))
+    assert not arrays.ready(arrays.inputs_train)[:, 1].any()
     np.savez(tmp_path / "my.npz", inputs=np.full((20, 2), 7.0), targets=LABELS)
     assert not load_dataset(f"features:{tmp_path}/my.npz").inputs_train.any()
 
@@ -124,8 +127,9 @@ def test_an_image_folder_is_resized_and_split(tmp_path: Path) -> None:
     assert arrays.inputs_train.shape == (12, 3, 12, 12)
     assert torch.bincount(arrays.targets_test).tolist() == [2, 1]
     # The crop keeps the middle, so every image is of one colour.
-    assert torch.equal(arrays.inputs_train.amax((2, 3)), arrays.inputs_train.amin((2, 3)))
-    np.testing.assert_allclose(arrays.inputs_train[:, 0].mean(), 0, atol=1e-6)
+    inputs = arrays.ready(arrays.inputs_train)
+    assert torch.equal(inputs.amax((2, 3)), inputs.amin((2, 3)))
+    np.testing.assert_allclose(inputs[:, 0].mean(), 0, atol=1e-6)
     federation = load_federation(f"iid:imagefolder:{tmp_path}/pets:clients=2,size=6")
     assert federation.inputs.shape[1:] == (3, 6, 6)
     assert federation.spec == f"iid:imagefolder:{tmp_path}/pets:clients=2,size=6"

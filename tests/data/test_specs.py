@@ -16,6 +16,7 @@ from scool_ppl.data.recipes.turning import turned
 from scool_ppl.data.specs import DEFAULT_FEDERATION, Spec, load_federation, parse
 from scool_ppl.errors import InputError
 from tests.helpers.federations import same_lists
+from tests.helpers.memory import Allocations
 from tests.helpers.refusals import Case, refused, refuses
 
 
@@ -154,6 +155,20 @@ def test_only_used_rows_are_kept() -> None:
     used = torch.cat([*federation.train, *federation.validation, federation.test[0]])
     assert sorted(used.tolist()) == list(range(27))
     assert int(federation.test[0].min()) == 20
+
+
+@pytest.mark.parametrize(("recipe", "turns"), [("iid", 1), ("rotated", 2)])
+def test_no_more_images_become_numbers_than_are_dealt(tmp_path: Path, recipe: str, turns: int) -> None:
+    """Of 1,200 images of bytes 60 and the 20 held out are dealt: no tensor is as large as all of them are in float32."""
+    images = np.random.default_rng(0).integers(0, 256, (1200, 3, 8, 8), dtype=np.uint8)
+    labels, test = np.arange(1200) % 10, np.arange(20) % 10
+    path = tmp_path / "cifar10.npz"
+    np.savez(path, inputs=images, targets=labels, inputs_test=images[:20], targets_test=test)
+    with Allocations() as made:
+        found = load_federation(f"{recipe}:cifar10:clients=6,train=10" + ",groups=2" * (turns - 1), data_root=tmp_path)
+    assert found.inputs.shape == (60 + 20 * turns, 3, 8, 8)
+    assert found.inputs.dtype == torch.float32
+    assert max(made.sizes) <= max(images.nbytes, found.inputs.nbytes)
 
 
 @pytest.mark.parametrize("groups", [3, 4])

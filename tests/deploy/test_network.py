@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl.data.federation import Federation
-from scool_ppl.data.own import Arrays, standardised
+from scool_ppl.data.own import Arrays, with_scaling
 from scool_ppl.data.preparation import Category, Numeric, Preparation, Scaling, with_labels
 from scool_ppl.tasks.regression import Regression
 from scool_ppl.train.clients import Clients
@@ -93,15 +93,15 @@ def test_bytes_are_standardised_and_numbers_have_been() -> None:
 def test_the_scaling_of_a_file_is_that_of_its_network() -> None:
     """From the reader of images to the module, against the reader's own arithmetic."""
     raw = torch.randint(256, (12, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-    arrays = standardised(Arrays(raw, torch.arange(12) % 2, raw[:2], torch.tensor([0, 1]), 2))
+    arrays = with_scaling(Arrays(raw, torch.arange(12) % 2, raw[:2], torch.tensor([0, 1]), 2))
     data = Federation.from_arrays(
-        arrays.inputs_train,
+        arrays.ready(arrays.inputs_train),
         arrays.targets_train,
         torch.zeros(12).long(),
         preparation=with_labels(scaling=arrays.scaling),
     )
     network, _ = one(Clients(data, executor="stacked"))
-    torch.testing.assert_close(network.prepare(raw), arrays.inputs_train)
+    torch.testing.assert_close(network.prepare(raw), arrays.ready(raw))
 
 
 def _tables_of_arrays() -> object:

@@ -13,6 +13,7 @@ from scool_ppl.graph.candidates import Peers
 from scool_ppl.mix.after import MixModels, MixUpdates, normalised
 from scool_ppl.mix.base import Alone, Mixing
 from scool_ppl.train.questions import Params
+from tests.helpers.memory import Allocations
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -92,7 +93,11 @@ def with_identity(peers: Peers, weights: Tensor, samples: Tensor | None = None) 
 
 @every_peers
 @pytest.mark.parametrize("samples", [None, SAMPLES], ids=["alike", "weighed"])
-def test_mix_updates_is_the_double_loop(peers: Peers, samples: Tensor | None) -> None:
+@pytest.mark.parametrize("at_once", [1, 15, 2**20])
+def test_mix_updates_is_the_double_loop(
+    monkeypatch: pytest.MonkeyPatch, at_once: int, peers: Peers, samples: Tensor | None
+) -> None:
+    monkeypatch.setattr("scool_ppl.mix.after._AT_ONCE", at_once)
     before, trained, weights = networks(5, 0), networks(5, 1), uniform(*peers.mask.shape)
     mixed = MixUpdates(samples=samples)(before, trained, weights, peers)
     assert mixed.keys() == before.keys()
@@ -103,6 +108,14 @@ def test_mix_updates_is_the_double_loop(peers: Peers, samples: Tensor | None) ->
             for j, weight in row.items():
                 expected[i] += weight * (trained[name][j] - before[name][j])
         torch.testing.assert_close(mixed[name], expected, rtol=0, atol=1e-12)
+
+
+def test_of_large_networks_there_is_one_stack_more_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scool_ppl.mix.after._AT_ONCE", 2**10)
+    before, trained = ({"weight": normal(5, 40, 50, seed=seed)} for seed in (0, 1))
+    with Allocations() as made:
+        MixUpdates()(before, trained, uniform(5, 5), Peers.everybody(5))
+    assert made.of_at_least(before["weight"].nbytes // 4) == 1
 
 
 @every_peers

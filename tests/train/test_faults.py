@@ -9,6 +9,7 @@ from torch import Tensor
 from scool_ppl.errors import ClientError
 from scool_ppl.train.contract import Trained
 from scool_ppl.train.faults import blame, check_training, warn_of_explosion
+from tests.helpers.memory import Allocations
 
 NAMES = ("a", "b", "c", "d")
 ALL = torch.ones(4, dtype=torch.bool)
@@ -30,6 +31,14 @@ def reasons(found: Trained, present: Tensor = ALL) -> dict[str, str]:
 
 def test_finite_networks_are_nobodys_fault() -> None:
     assert reasons(trained()) == {}
+
+
+def test_sound_networks_are_not_copied() -> None:
+    found = trained()
+    large = found._replace(params={"weight": torch.ones(4, 50, 50)})
+    with Allocations() as made:
+        check_training(large, ALL, NAMES)
+    assert made.of_at_least(large.params["weight"].numel()) == 0
 
 
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf, -torch.inf])

@@ -190,7 +190,8 @@ def latent(
     """
     check_request(pool, clients, train, validation, test)
     member = membership("latent", clients, groups)
-    kinds, test_kinds = clusters(pool.train_inputs, pool.test_inputs, groups, dimensions, pool.generator)
+    train_inputs, test_inputs = pool.ready(pool.train_inputs), pool.ready(pool.test_inputs)
+    kinds, test_kinds = clusters(train_inputs, test_inputs, groups, dimensions, pool.generator)
     order = mixed_rows(pool)
     dealt = _inside("latent", [order[kinds[order] == group] for group in range(groups)], member, train)
     own = [(group,) for group in member]

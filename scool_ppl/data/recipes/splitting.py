@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from scool_ppl.errors import InputError
 class Pool(NamedTuple):
     """What a recipe divides: labels and inputs of the training pool (N, ...) and of the held-out images (T, ...).
 
-    generator: all of a recipe's randomness.
+    generator: all of a recipe's randomness. ready: what makes of some of the inputs those that networks get.
     """
 
     train_labels: Tensor
@@ -25,6 +25,7 @@ class Pool(NamedTuple):
     generator: torch.Generator
     train_inputs: Tensor
     test_inputs: Tensor
+    ready: Callable[[Tensor], Tensor] = torch.as_tensor
 
 
 class Partition(NamedTuple):
