@@ -17,7 +17,7 @@ from scool_ppl.em.absence import add_failed
 from scool_ppl.em.em import EM
 from scool_ppl.em.state import Deployment, EMState
 from scool_ppl.errors import ClientError, InputError
-from scool_ppl.graph.stacks import whole
+from scool_ppl.graph.candidates import not_finite
 from scool_ppl.train.contract import AnyClients, Plan
 from scool_ppl.train.questions import Ensemble, PredictionLoss, Predictor
 
@@ -136,8 +136,10 @@ def deploy(options: Mapping[str, Predictor], clients: AnyClients, rule: Rule) ->
 
 def _finite(predictor: Predictor) -> Tensor:
     """(K,) whether all parameters are finite of each client's network, or of all those in its mixture."""
-    each = [whole(value.flatten(1).isfinite().all(1)).cpu() for value in predictor.networks.values()]
-    sound = torch.stack(each).all(0)
+    stacks = predictor.networks.values()
+    broken = [found.cpu() for value in stacks if (found := not_finite(value.flatten(1))) is not None]
+    count = len(next(iter(stacks)))
+    sound = ~torch.stack(broken).any(0) if broken else torch.ones(count, dtype=torch.bool)
     if predictor.mixture is None:
         return sound
     weights, peers = predictor.mixture

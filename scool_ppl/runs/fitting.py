@@ -68,6 +68,7 @@ def fit(
                 journal.record(row, graph, state, trained, last=state.round == total)
                 for callback in callbacks:
                     callback(state, info, row)
+                del info  # the trained networks, for which the next round needs the room
         began = time.perf_counter()
         deployment = em.deploy(state)
         deploying = time.perf_counter() - began
