@@ -18,7 +18,7 @@ from scool_ppl.look.likelihoods import Likelihood
 from scool_ppl.look.peers import All, PeerPolicy
 from scool_ppl.mix.base import Mixing
 from scool_ppl.train.contract import CONTRACT, AnyClients, lacking
-from scool_ppl.train.demands import Demand, check_demands
+from scool_ppl.train.demands import check_demands
 
 
 class CooperationModel(NamedTuple):
@@ -38,12 +38,9 @@ class CooperationModel(NamedTuple):
         return frozenset(self.prior.needs) | frozenset(self.likelihood.needs)
 
     @property
-    def demands(self) -> frozenset[Demand]:
+    def demands(self) -> frozenset[str]:
         """What it asks of clients beyond rounds of their own training."""
-        asked: dict[Demand, bool] = {
-            "gradients": not self.needs.isdisjoint(OF_GRADIENTS),
-            "components": self.components > 0,
-        }
+        asked = {"gradients": not self.needs.isdisjoint(OF_GRADIENTS), "components": self.components > 0}
         own = frozenset(self.prior.demands) | frozenset(self.mixing.demands)
         return own | {demand for demand, there in asked.items() if there}
 

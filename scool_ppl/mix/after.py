@@ -91,8 +91,8 @@ def _moved(before: Tensor, trained: Tensor, others: Tensor, own: Tensor, peers: 
     if not is_shared(before) and before[0].numel() > columns:
         flat = [value.reshape(len(value), -1).split(columns, 1) for value in (before, trained)]
         mixed = before.new_empty(_own(before, peers).shape)
-        for place, *both in zip(mixed.view(len(mixed), -1).split(columns, 1), *flat, strict=True):
-            place.copy_(_moved(*both, others, own, peers))
+        for place, start, end in zip(mixed.view(len(mixed), -1).split(columns, 1), *flat, strict=True):
+            place.copy_(_moved(start, end, others, own, peers))
         return mixed
     update = trained - before
     return (

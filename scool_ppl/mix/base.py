@@ -13,7 +13,6 @@ from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.train.contract import Coupling, Shares, Trained
 from scool_ppl.train.contract import Pull as Proximal
-from scool_ppl.train.demands import Demand
 from scool_ppl.train.questions import Params
 from scool_ppl.train.round_start import Memory, RoundStart
 
@@ -35,7 +34,7 @@ class Terms(NamedTuple):
 class Mixing:
     """A rule acts after training (`__call__`), during it (`during`), or both; by default neither does anything."""
 
-    demands: Collection[Demand] = ()
+    demands: Collection[str] = ()
     """What it asks of clients beyond rounds of their own training, e.g. ("lock step",)."""
 
     def during(self, start: RoundStart) -> Terms:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
-from scool_ppl.errors import InputError
+from scool_ppl.errors import InputError, unknown
 
 Demand = Literal["lock step", "others' data", "mixtures", "components", "gradients", "all networks"]
 
@@ -20,8 +20,11 @@ MEANING: dict[Demand, str] = {
 """What a model does that demands this."""
 
 
-def check_demands(refused: Mapping[Demand, str], demands: Iterable[Demand]) -> None:
+def check_demands(refused: Mapping[Demand, str], demands: Collection[str]) -> None:
     """Raises InputError where clients refuse one of them; refused: demand -> why, and what to do, see `AnyClients`."""
+    for name in demands:
+        if name not in MEANING:
+            raise unknown("demand", name, MEANING)
     for demand in MEANING:
         if demand in refused and demand in demands:
             raise InputError(f"this model {MEANING[demand]}, {refused[demand]}, or choose another model")

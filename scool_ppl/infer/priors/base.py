@@ -23,7 +23,6 @@ from scool_ppl.infer.guide import AutoMeanField
 from scool_ppl.infer.program import Program
 from scool_ppl.look.evidence import Evidence, Need
 from scool_ppl.train.contract import AnyClients
-from scool_ppl.train.demands import Demand
 
 
 class GraphPrior(Program):
@@ -41,7 +40,7 @@ class GraphPrior(Program):
     """What q(Y) is: independent "edges", one-hot "rows", or a "point" mass."""
     needs: Collection[Need] = ()
     """What the program reads of the evidence, e.g. {"loss"}; see `look.Evidence`."""
-    demands: Collection[Demand] = ()
+    demands: Collection[str] = ()
     """What it asks of clients beyond rounds of their own training, e.g. ("all networks",)."""
     client_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {}
     """What is learned for each client, and which of its axes are clients, e.g. {"alpha": (0, 1)}: it rests while a client
