@@ -29,7 +29,7 @@ from scool_ppl.tasks.categorical import Classification
 from scool_ppl.tasks.named import read_task, written
 
 MANY = 4000
-"""Clients above which the true graph of groups is not written out."""
+"""Clients above which nothing is written out as a matrix of all pairs: no true graph of groups, no table of candidates."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from scool_ppl.data.federation import MANY
 from scool_ppl.errors import InputError
 from scool_ppl.graph.stacks import is_shared, pieces, rows_here, shared, whole
-
-MANY = 4000
-"""Clients above which a table of candidates is not written out as a matrix."""
 
 
 class Entries(NamedTuple):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scool_ppl.data.federation import MANY
 from scool_ppl.errors import InputError
-from scool_ppl.graph.candidates import MANY, Peers
+from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.graph.scores import same_group
 from scool_ppl.plots.style import Array, axes_or_new, new_figure, short_names

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scool_ppl.base.codec import Row
+from scool_ppl.data.federation import MANY as LARGEST
 from scool_ppl.errors import InputError
 from scool_ppl.graph.belief import BELIEVED_ABOVE
-from scool_ppl.graph.candidates import MANY as LARGEST
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.plots.graph.layout import block_places, layout
