@@ -198,12 +198,12 @@ def assemble(arrays: Arrays, partition: Partition, spec: str) -> Federation:
 
 def _inputs(arrays: Arrays, used: Sequence[tuple[Tensor, float, Tensor]]) -> Tensor:
     """Rows of images, turned by so many degrees, as networks get them; some at a time, so that nothing is there twice."""
-    fill = torch.zeros(1)
+    fill = torch.zeros(1, dtype=torch.float32)
     if any(degrees for _, degrees, _ in used):
         fill = arrays.ready(darkest(arrays.inputs_train)[:, None, None]).flatten()
     pieces = [(images, degrees, some) for images, degrees, rows in used for some in rows.split(_AT_ONCE)]
     sizes = [len(some) for *_, some in pieces]
-    inputs = torch.empty(sum(sizes), *arrays.inputs_train.shape[1:])
+    inputs = torch.empty(sum(sizes), *arrays.inputs_train.shape[1:], dtype=torch.float32)
     for place, (images, degrees, some) in zip(inputs.split(sizes), pieces, strict=True):
         place.copy_(turned(arrays.ready(images[some]), degrees, fill))
     return inputs
