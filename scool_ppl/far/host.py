@@ -234,7 +234,7 @@ class Host:
             own = {name: value[asked] for name, value in self.parts.at_home(params).items()}
             losses[asked] = forward.all_losses({**params, **own}, chosen).T.cpu()
         else:
-            losses = forward.pair_losses(params, peers.senders, probe, "sender").cpu()
+            losses = forward.pair_losses(params, peers, probe, "sender").cpu()
         if clients.privacy is not None and clients.privacy.evidence_noise:
             losses = losses + self._noise(clients.privacy, work, peers, probe).to(losses)
         each = losses[peers.mask].split(peers.mask.sum(1).tolist())

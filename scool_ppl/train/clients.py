@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from scool_ppl.base.arguments import check_kind, whole
 from scool_ppl.base.describe import digest, named, settings, shown_html, signature
 from scool_ppl.base.randomness import generator, key, seeded
+from scool_ppl.base.threads import threads
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.roster import Roster
@@ -480,6 +481,12 @@ class Clients:
         """Raises InputError where a client who is `asked` (n,) has nothing in the probe."""
         check_probed(~probe.mask.any(1).cpu(), asked, self.names)
 
+    @threads(1)
+    def _check_pairs(self, peers: Peers, probe: Probe, whose: str) -> None:
+        """The same for whoever's data pairs are of; by one thread, see `Forward.all_losses`."""
+        receivers, _, senders = peers.pairs()
+        self._check_probe(probe, (senders if whose == "receiver" else receivers).cpu())
+
     def own_loss(self, networks: Params, probe: Probe) -> Tensor:
         """Mean loss of each client's network on its own row of a probe, (K,), differentiable in the networks."""
         return self._forward(networks).own_loss(networks, probe)
@@ -490,13 +497,10 @@ class Clients:
         check_whose(whose)
         if peers.num_clients != self.num_clients:
             raise InputError(f"peers are of {peers.num_clients} clients, expected {self.num_clients}: one row for each")
-        own = torch.arange(self.num_clients)[:, None].expand_as(peers.mask)
-        senders = peers.columns().expand_as(peers.mask).to(own.device).where(peers.mask.cpu(), own)
-        data = senders if whose == "receiver" else own
-        self._check_probe(probe, data[peers.mask.cpu()])
+        self._check_pairs(peers, probe, whose)
         forward = self._forward(networks)
         if peers.is_table or self.parts.private:
-            losses = forward.pair_losses(networks, senders, probe, whose)
+            losses = forward.pair_losses(networks, peers, probe, whose)
         else:
             losses = forward.all_losses(networks, probe)
             losses = losses if whose == "receiver" else losses.T

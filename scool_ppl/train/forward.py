@@ -10,6 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from scool_ppl.base.threads import threads
+from scool_ppl.graph.candidates import Peers
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Probe
 from scool_ppl.train.executors.executor import Executor, mixed
@@ -18,7 +20,7 @@ from scool_ppl.train.privacy.evidence import bounded
 from scool_ppl.train.questions import Ensemble, Mixture, Params, PredictionLoss, Predictor
 
 _ELEMENTS_AT_ONCE = 2**25  # of the widest layer in one forward pass: some hundred MB
-_ELEMENTS_IN_CACHE = 2**21  # shared with other cores, and more than one layer
+_ELEMENTS_IN_CACHE = 2**20  # shared with other cores, and more than one layer
 _MANY = 4096  # common inputs: for so many one network after the other is quicker than all at once
 
 
@@ -70,7 +72,9 @@ class Forward:
         block = max(1, self.fitting // min(rows, max(1, len(index))))
         for start in range(0, len(index), rows):
             part = slice(start, start + rows)
-            yield part, executor.on_common(networks, self.inputs[index[part]], partial(then, part), block)
+            with threads(1):
+                inputs = taken(self.inputs, index[part])
+            yield part, executor.on_common(networks, inputs, partial(then, part), block)
 
     def outputs(
         self, networks: Params | Ensemble, rows: Tensor, mixture: Mixture | None
@@ -129,9 +133,8 @@ class Forward:
         """
         mask, count = probe.mask, len(next(iter(networks.values())))
         if self.parts.private:
-            return self.pair_losses(networks, torch.arange(count).expand(len(mask), -1), probe, "sender").T
-        index, targets = (field[mask].to(self.inputs.device) for field in (probe.index, probe.targets))
-        owner = mask.nonzero()[:, 0].to(self.inputs.device)
+            return self.pair_losses(networks, Peers(mask.new_ones(len(mask), count)), probe, "sender").T
+        index, targets, owner, _ = self._pile(probe)
         totals = next(iter(networks.values())).new_zeros(count, len(mask))
 
         def by_owner(part: slice, outputs: Tensor, which: slice) -> Tensor:
@@ -141,6 +144,15 @@ class Forward:
         for _, each in self.on_common(networks, index, by_owner):
             totals += each
         return totals / mask.sum(-1).to(self.inputs.device)
+
+    @threads(1)
+    def _pile(self, probe: Probe) -> tuple[Tensor, ...]:
+        """Index and targets (n, ...) of all inputs of a probe, and the row and column (n,) that each of them is from.
+
+        By one thread: others would stay awake for some milliseconds, waiting for more, beside the executor's.
+        """
+        fields = (probe.index[probe.mask], probe.targets[probe.mask], *probe.mask.nonzero(as_tuple=True))
+        return tuple(field.to(self.inputs.device) for field in fields)
 
     def image_losses(self, networks: Params, senders: Tensor | None, probe: Probe, temperature: Tensor) -> Tensor:
         """Losses (K, M, n, T) of the senders' networks on the images of each row of a probe, see `questions.ImageLoss`.
@@ -159,9 +171,8 @@ class Forward:
 
     def _image_losses_of_all(self, networks: Params, probe: Probe, temperature: Tensor) -> Tensor:
         """Every network on every row: each network sees the same pile of inputs."""
-        mask, count = probe.mask.to(self.inputs.device), len(temperature)
-        index, targets = (field.to(self.inputs.device)[mask] for field in (probe.index, probe.targets))
-        owner, place = mask.nonzero().T
+        mask, count = probe.mask, len(temperature)
+        index, targets, owner, place = self._pile(probe)
         found: list[Tensor] = []
 
         def by_image(part: slice, outputs: Tensor, which: slice) -> Tensor:
@@ -197,30 +208,27 @@ class Forward:
     def _tempered(self, outputs: Tensor, temperature: Tensor) -> Tensor:
         return self.task.tempered(outputs, temperature.to(outputs).view(-1, *(1,) * (outputs.dim() - 1)))
 
-    def pair_losses(self, networks: Params, senders: Tensor, probe: Probe, whose: str) -> Tensor:
-        """Losses (K, M) of pairs with these senders (K, M), see `questions.PairLoss`; some pairs at a time, so that what is
-        copied stays small.
-        """
-        senders = senders.to(self.inputs.device)
+    def pair_losses(self, networks: Params, peers: Peers, probe: Probe, whose: str) -> Tensor:
+        """Losses of pairs (K, M), see `questions.PairLoss`, some of them at a time, so that what is copied stays small."""
         probe = Probe(*(field.to(self.inputs.device) for field in probe))
         if whose == "receiver" and not self.parts.private:
-            return self._of_own_networks(networks, senders, probe)
+            return self._of_own_networks(networks, peers, probe)
+        rows, columns, senders = (part.to(self.inputs.device) for part in peers.pairs())
+        models, images = (rows, senders) if whose == "receiver" else (senders, rows)
         size = sum(value[0].numel() for value in networks.values())
-        models, images = (
-            senders.flatten(),
-            torch.arange(len(senders), device=senders.device).repeat_interleave(senders.shape[1]),
-        )
-        if whose == "receiver":
-            models, images = images, models
-        found = []
-        for pairs in torch.arange(senders.numel(), device=senders.device).split(max(1, _ELEMENTS_IN_CACHE // size)):
+        losses = next(iter(networks.values())).new_zeros(peers.mask.shape)
+        for pairs in torch.arange(len(rows), device=rows.device).split(max(1, _ELEMENTS_IN_CACHE // size)):
             chosen = self.parts.completed(networks, models[pairs], images[pairs])
-            found.append(self.own_loss(chosen, Probe(*(field[images[pairs]] for field in probe))))
-        return torch.cat(found).view_as(senders)
+            own = Probe(*(field[images[pairs]] for field in probe))
+            losses[rows[pairs], columns[pairs]] = self.own_loss(chosen, own)
+        return losses
 
-    def _of_own_networks(self, networks: Params, senders: Tensor, probe: Probe) -> Tensor:
+    def _of_own_networks(self, networks: Params, peers: Peers, probe: Probe) -> Tensor:
         """Each network on the probes of all its senders, (K, M)."""
-        count, width = senders.shape
+        asked, (count, width) = peers.mask.to(self.inputs.device), peers.mask.shape
+        # Every row is as long as the longest; a network's own probe stands where it has no sender, and is not told.
+        own = torch.arange(count, device=asked.device)[:, None]
+        senders = peers.columns().to(asked.device).expand_as(asked).where(asked, own)
         length = probe.mask.shape[1]
         at_once = max(1, self.fitting // max(1, width * length))
         found = []
@@ -231,7 +239,7 @@ class Forward:
             each = torch.cat(losses, 1) if losses else torch.zeros(mask.shape, device=mask.device)
             told = each.where(mask, 0).view(len(rows), width, length)
             found.append(told.sum(2) / mask.view(len(rows), width, length).sum(2))
-        return torch.cat(found)
+        return torch.cat(found).where(asked, 0)
 
 
 def taken(table: Tensor, rows: Tensor) -> Tensor:

@@ -114,8 +114,9 @@ class Loop:
 
         def work(module: nn.Module, client: int) -> Tensor:
             own = {name: value[client] for name, value in params.items()}
+            quiet = module.eval() if module.training else module
             with torch.set_grad_enabled(grad):
-                return then(torch.func.functional_call(module.eval(), own, (inputs(client),)), client)
+                return then(torch.func.functional_call(quiet, own, (inputs(client),)), client)
 
         return self._pool.each(work, range(len(next(iter(params.values())))), self.workers)
 

@@ -44,7 +44,7 @@ class Stacked:
         self.layout, self.random = optimizer_layout(optimizer, device), random
         self.trainable = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
         self.convolutional = is_convolutional(module)
-        self._workers = Workers(twin(module).train(), torch.get_num_threads() if device.type == "cpu" else 1)
+        self._workers = Workers(twin(module), torch.get_num_threads() if device.type == "cpu" else 1)
         self.size = sum(module.get_parameter(name).numel() for name in self.trainable)
         self.orders: dict[str, tuple[int, ...]] = {}
         """Of each parameter the order of dimensions in which its gradients lie in memory, where it is another."""
@@ -136,6 +136,7 @@ class Stacked:
         rows: Tensor,
     ) -> Advanced:
         """Steps of the clients in `rows`; nobody else moves, and nothing is written yet."""
+        module.train()
         part = batches.each(lambda field: field[rows].transpose(0, 1).contiguous())
         chosen = {name: value[rows] for name, value in params.items()}
         pull = towards(pull, rows)
@@ -194,19 +195,30 @@ class Stacked:
             return _vmapped(self.module, shared=False)(params, inputs)
 
     def on_common(self, params: Params, inputs: Tensor, then: Then, block: int) -> Tensor:
-        self.module.eval()
-        found = []
+        grad, workers = torch.is_grad_enabled(), 1 if self.random else self._workers.count
+
+        def work(module: nn.Module, which: slice) -> Tensor:
+            own = {name: value[which] for name, value in params.items()}
+            with torch.set_grad_enabled(grad):
+                return then(_vmapped(module.eval(), shared=True)(own, inputs), which)
+
         with self._enough_threads(params):
-            for start in range(0, len(next(iter(params.values()))), block):
-                which = slice(start, start + block)
-                own = {name: value[which] for name, value in params.items()}
-                found.append(then(_vmapped(self.module, shared=True)(own, inputs), which))
-        return torch.cat(found)
+            return torch.cat(self._workers.each(work, self._pieces(params, block, workers), workers))
+
+    def _pieces(self, params: Params, most: int, workers: int) -> list[slice]:
+        """The networks in pieces of at most `most`, as many for every worker; few small ones in a single piece."""
+        count = len(next(iter(params.values())))
+        pieces = -(-count // most)
+        if pieces > 1 or not self._small(params):
+            pieces = min(count, -(-pieces // workers) * workers)
+        return [slice(*ends) for ends in pairwise(count * number // pieces for number in range(pieces + 1))]
 
     def _enough_threads(self, params: Params) -> AbstractContextManager[None]:
         """One thread for small stacks: more gain little there, and stall at every barrier when cores are shared."""
-        small = not self.convolutional and sum(value.numel() for value in params.values()) < _SMALL
-        return threads(1 if small else None)
+        return threads(1 if self._small(params) else None)
+
+    def _small(self, params: Params) -> bool:
+        return not self.convolutional and sum(value.numel() for value in params.values()) < _SMALL
 
 
 class Advanced(NamedTuple):

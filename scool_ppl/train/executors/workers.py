@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import queue
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from threading import Event
 from typing import TypeVar
 
 import torch
@@ -36,17 +37,37 @@ class Workers:
             self._modules.put(twin(module))
 
     def each(self, work: Callable[[nn.Module, Item], Result], items: Sequence[Item], most: int) -> list[Result]:
-        """work(module, item) for every item, by `most` workers at most; a single one is this thread."""
+        """work(module, item) for every item, by `most` workers at most; a single one is this thread. Where it fails, no
+        more items are begun, and the first one's error is raised.
+        """
+        todo, over = enumerate(items), Event()
+        found: dict[int, Result] = {}
+        failed: dict[int, BaseException] = {}
 
-        def borrow(item: Item) -> Result:
+        def labour() -> None:
             module = self._modules.get()
             try:
-                return work(module, item)
+                for place, item in todo:
+                    if over.is_set():
+                        break
+                    try:
+                        found[place] = work(module, item)
+                    except BaseException as error:
+                        failed[place] = error
+                        raise
             finally:
+                over.set()
                 self._modules.put(module)
 
         workers = min(most, self.count, len(items))
         if workers <= 1:
-            return [borrow(item) for item in items]
-        with threads(None), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(borrow, items))
+            labour()
+        else:
+            with threads(None), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                try:
+                    wait([pool.submit(labour) for _ in range(workers)])
+                finally:
+                    over.set()
+            if failed:
+                raise failed[min(failed)]
+        return [found[place] for place in range(len(items))]
