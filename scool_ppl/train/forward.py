@@ -69,7 +69,8 @@ class Forward:
         executor = self.one_by_one if many else self.executor
         count = len(next(iter(networks.values())))
         rows = max(1, self.fitting // (1 if self.inputs.device.type == "cpu" else count))
-        block = max(1, self.fitting // min(rows, max(1, len(index))))
+        # A stack holds a layer twice, before and after its bias or activation; fresh memory costs more than the sums.
+        block = max(1, self.fitting // (2 * min(rows, max(1, len(index)))))
         for start in range(0, len(index), rows):
             part = slice(start, start + rows)
             with threads(1):

@@ -14,7 +14,7 @@ from scool_ppl.train.executors.executor import Executor
 from scool_ppl.train.executors.loop import Loop
 from scool_ppl.train.executors.stacked import Stacked
 from scool_ppl.train.forward import Forward
-from scool_ppl.train.questions import Params
+from scool_ppl.train.questions import Params, Whose
 from tests.helpers.unequal import SGD, clients, distinct, federation, module_of, own
 
 
@@ -108,6 +108,27 @@ def test_masked_pairs_are_never_computed(model: str) -> None:
     everybody = Peers.everybody(4)
     everybody.mask[1], everybody.mask[:, 1] = False, False
     assert network.pair_loss(broken, everybody, probe, whose=model).isfinite().all()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("model", "private"), [("sender", []), ("sender", ["3.*"]), ("receiver", ["3.*"])])
+def test_only_pairs_that_are_asked_for_are_run(
+    model: Whose, private: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = clients(federation(), "stacked", private=private)
+    params, probe = distinct(network), network.probe(0, 0)
+    stack, asked = Stacked.forward, []
+
+    def counted(self: Stacked, models: Params, inputs: Tensor) -> Tensor:
+        asked.append(len(inputs))
+        return stack(self, models, inputs)
+
+    monkeypatch.setattr(Stacked, "forward", counted)
+    senders = torch.tensor([[2, 1], [0, 2], [3, 0], [2, 1]])
+    mask = torch.tensor([[True, False], [False, False], [True, True], [True, False]])
+    losses = network.pair_loss(params, Peers(mask, senders), probe, whose=model)
+    assert sum(asked) == int(mask.sum())
+    whole = network.pair_loss(params, Peers(torch.ones_like(mask), senders), probe, whose=model)
+    torch.testing.assert_close(losses, whole.where(mask, 0))
 
 
 def test_an_empty_probe_is_refused_unless_masked() -> None:

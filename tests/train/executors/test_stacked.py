@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError
@@ -20,6 +21,7 @@ from tests.helpers.unequal import (
     assert_agree,
     assert_same,
     both,
+    clients,
     distinct,
     federation,
     resting,
@@ -148,3 +150,24 @@ def test_what_an_optimizer_keeps_is_found_by_running_it() -> None:
         optimizer_layout(torch.optim.LBFGS, cpu)
     with pytest.raises(InputError, match="optimiser cannot be used"):
         optimizer_layout(partial(torch.optim.SGD, lr=-1.0), cpu)
+
+
+def test_workers_share_networks_on_common_inputs_in_equal_pieces_of_their_own() -> None:
+    torch.set_num_threads(2)
+    network = clients(federation((9,) * 11), "stacked")
+    stacked, params = network.forward().executor, distinct(network)
+    inputs = torch.randn(6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    seen: list[tuple[int, int, int, bool]] = []
+
+    def then(outputs: Tensor, which: slice) -> Tensor:
+        seen.append((which.start, len(outputs), torch.get_num_threads(), outputs.requires_grad))
+        return outputs
+
+    with torch.no_grad():
+        found = stacked.on_common(params, inputs, then, block=4)
+        assert sorted(seen) == [(0, 2, 1, False), (2, 3, 1, False), (5, 3, 1, False), (8, 3, 1, False)]
+        seen.clear()
+        whole = stacked.on_common(params, inputs, then, block=11)
+    assert seen == [(0, 11, 1, False)]
+    torch.testing.assert_close(found, whole, rtol=0, atol=1e-14)
+    assert torch.get_num_threads() == 2

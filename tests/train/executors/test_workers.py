@@ -49,3 +49,16 @@ def test_an_error_reaches_the_caller_and_no_module_is_lost() -> None:
         with pytest.raises(ValueError, match="0"):
             workers.each(fails, range(4), 2)
     assert workers.each(lambda module, item: item, range(4), 2) == [0, 1, 2, 3]
+
+
+def test_after_an_error_nothing_more_is_begun_and_the_first_one_is_told() -> None:
+    begun: list[int] = []
+
+    def fails(module: nn.Module, item: int) -> None:
+        begun.append(item)
+        time.sleep(0.05 if item == 0 else 0.01)
+        raise ValueError(str(item))
+
+    with pytest.raises(ValueError, match="0"):
+        Workers(nn.Linear(1, 1), 2).each(fails, range(50), 2)
+    assert set(begun) <= {0, 1}
