@@ -10,10 +10,12 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from scool_ppl import EM, Federation
+from scool_ppl import EM, Federation, load_federation
+from scool_ppl.errors import InputError
 
-ROUNDS, VERBS = 4, ("train", "look", "infer", "mix", "round")
+ROUNDS, VERBS = 4, ("train", "look", "infer", "mix", "evaluate", "round")
 GROUPS, TRAIN, HELD_OUT = 4, 50, 10
+CIFAR = "groups:cifar10:clients={clients},train=500,test=2000"
 
 
 def digits(size: int = 8) -> tuple[Tensor, Tensor]:
@@ -43,13 +45,44 @@ def federation(num_clients: int, size: int = 8, train: int = TRAIN, test: int = 
     )
 
 
-def rounds_of(case: str, em: EM) -> timing.Row:
-    """Seconds of the verbs in the first round and in the next ones, the groups that are found, and the largest memory."""
+def cifar(num_clients: int) -> Federation:
+    """CIFAR-10 in five groups of two classes each; where it is not there, as many images of its shape, made at random."""
+    try:
+        return load_federation(CIFAR.format(clients=num_clients))
+    except InputError:
+        return _like_cifar(num_clients)
+
+
+def _like_cifar(num_clients: int, train: int = 400, validation: int = 100, test: int = 400) -> Federation:
+    random = torch.Generator().manual_seed(num_clients)
+    group = torch.arange(num_clients) * 5 // num_clients
+    own, held_out = (torch.arange(n * size).view(n, size) for n, size in ((num_clients, train + validation), (5, test)))
+    labels = [2 * first[:, None] + rows % 2 for first, rows in ((group, own), (torch.arange(5), held_out))]
+    lists = own.tensor_split([train], 1)
+    return Federation(
+        inputs=torch.randn(own.numel() + held_out.numel(), 3, 32, 32, generator=random),
+        targets=torch.cat([each.flatten() for each in labels]),
+        train=tuple(lists[0]),
+        validation=tuple(lists[1]),
+        test=tuple((own.numel() + held_out)[group]),
+        names=tuple(f"client {client}" for client in range(num_clients)),
+        num_classes=10,
+        groups=tuple(group.tolist()),
+    )
+
+
+def rounds_of(case: str, em: EM, count: int = ROUNDS) -> timing.Row:
+    """Seconds of the verbs and of evaluating in the first round and in the next ones, the groups that are found, and the
+    largest memory.
+    """
     state, rounds = em.init(), []
-    for _ in range(ROUNDS):
+    for _ in range(count):
         start = time.perf_counter()
         state, info = em.step(state)
-        rounds.append({**info.seconds, "round": time.perf_counter() - start})
+        seconds, done = info.seconds, time.perf_counter()
+        del info  # the trained networks
+        em.evaluate(state)
+        rounds.append({**seconds, "round": done - start, "evaluate": time.perf_counter() - done})
     return {
         "case": case,
         "first": {verb: round(rounds[0][verb], 4) for verb in VERBS},

@@ -1,6 +1,7 @@
 """Where does a round's time go? Training, looking, inferring and mixing, in the first round and in the next ones.
 
-MLP 64-64-10, five epochs of 50 images; each size in a process of its own, whose largest memory is noted.
+MLP 64-64-10, five epochs of 50 images; and the CNN of FedAvg, one epoch of 400 images of CIFAR-10's shape. Each case in
+a process of its own, whose largest memory is noted.
 
     python experiments/benchmarks/rounds.py
 """
@@ -12,10 +13,12 @@ import subprocess
 import sys
 
 import timing
-from clients import federation, rounds_of
+from clients import cifar, federation, rounds_of
 
 from scool_ppl import EM, Clients, Schedule, load_model
 from scool_ppl.train import network_of
+
+PRECISIONS = ("full", "bf16")
 
 
 def one(model: str, num_clients: int) -> timing.Row:
@@ -29,9 +32,17 @@ def one(model: str, num_clients: int) -> timing.Row:
     return rounds_of(f"{model}, K = {num_clients}", em)
 
 
-def measured(model: str, num_clients: int) -> timing.Row:
+def convolutional(num_clients: int, precision: str) -> timing.Row:
+    """The same of the papers' CNN, full width, in batches of 10."""
+    data = cifar(num_clients)
+    clients = Clients(data, network_of(data, "cnn"), executor="loop", precision=precision)
+    em = EM(load_model("scool_sbm", num_clients, federation=data), clients, Schedule(local_epochs=1, warmup_epochs=1))
+    return rounds_of(f"scool_sbm, CNN of FedAvg, {precision}, K = {num_clients}", em, 3)
+
+
+def measured(case: str, num_clients: int) -> timing.Row:
     done = subprocess.run(
-        [sys.executable, __file__, model, str(num_clients)], capture_output=True, text=True, check=True, timeout=1800
+        [sys.executable, __file__, case, str(num_clients)], capture_output=True, text=True, check=True, timeout=1800
     )
     row: timing.Row = json.loads(done.stdout.splitlines()[-1])
     timing.show_round(row)
@@ -40,12 +51,14 @@ def measured(model: str, num_clients: int) -> timing.Row:
 
 def main() -> None:
     if len(sys.argv) == 3 and sys.argv[2].isdigit():
-        print(json.dumps(one(sys.argv[1], int(sys.argv[2]))))
+        case, count = sys.argv[1], int(sys.argv[2])
+        print(json.dumps(convolutional(count, case) if case in PRECISIONS else one(case, count)))
         return
     asked = timing.options(__doc__)
     cases = [("scool_sbm", 20), ("scool_sbm", 100), ("hedge", 20)]
     if not asked.quick:
         cases += [("scool_sbm", 400), ("scool_sbm", 1000), ("hedge", 100), ("hedge", 200)]
+        cases += [(precision, 20) for precision in PRECISIONS]
     timing.keep("rounds", [measured(*case) for case in cases], asked.quick)
 
 

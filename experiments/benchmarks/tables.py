@@ -30,12 +30,14 @@ def of_sides(rows: list[dict[str, Any]]) -> list[str]:
 
 def of_rounds(rows: list[dict[str, Any]]) -> list[str]:
     """A line for the first round of every case, and one for the next ones."""
-    head = ("case", "round", "train", "look", "infer", "mix", "infer's share", "ARI", "peak MB")
-    lines = [f"| {' | '.join(head)} |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    head = ("case", "round", "train", "look", "infer", "mix", "evaluate", "infer's share", "ARI", "peak MB")
+    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
     for row in rows:
         for when in ("first", "next"):
             found = row[when]
-            verbs = " | ".join(f"{found[verb]:.3f}" for verb in ("train", "look", "infer", "mix"))
+            verbs = " | ".join(
+                f"{found[verb]:.3f}" if verb in found else "" for verb in ("train", "look", "infer", "mix", "evaluate")
+            )
             last = f"{row['ARI']:.2f} | {row['megabytes']}" if when == "next" else " | "
             case = row["case"] if when == "first" else ""
             lines.append(f"| {case} | {when} | {verbs} | {found['infer'] / found['round']:.0%} | {last} |")

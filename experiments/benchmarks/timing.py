@@ -78,7 +78,7 @@ def show_round(row: Row) -> None:
     """A line for the first round, and one for the next ones."""
     for when in ("first", "next"):
         found = row[when]
-        verbs = "  ".join(f"{verb} {found[verb]:.3f}" for verb in ("train", "look", "infer", "mix"))
+        verbs = "  ".join(f"{verb} {found[verb]:.3f}" for verb in ("train", "look", "infer", "mix", "evaluate"))
         share = f"infer is {found['infer'] / found['round']:.0%} of {found['round']:.2f} s"
         print(f"{row['case']:<36} {when:<6} {verbs}  {share}", flush=True)
 
