@@ -19,6 +19,7 @@ from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
 from scool_ppl.train.executors.descent import Gradients, MakeOptimizer, by_backward, descend, towards
 from scool_ppl.train.executors.executor import STARTED, Then, is_convolutional, who_started, with_started
+from scool_ppl.train.executors.layers import row_of_layers
 from scool_ppl.train.executors.private import private_step
 from scool_ppl.train.executors.workers import Workers, twin
 from scool_ppl.train.privacy.promise import Privacy
@@ -145,10 +146,10 @@ class Stacked:
         with torch.enable_grad():
             leaves = {name: self._laid(name, value).requires_grad_() for name, value in chosen.items()}
             mine = {name: self._own(name, value, rows) for name, value in state.items()}
+            outputs = _each(module)
 
             def forward(inputs: Tensor) -> Tensor:
-                networks = {name: self._as_is(name, leaf) for name, leaf in leaves.items()}
-                return _vmapped(module, shared=False)(networks, inputs)
+                return outputs({name: self._as_is(name, leaf) for name, leaf in leaves.items()}, inputs)
 
             gradients = by_backward(self.task, forward, leaves)
             if self.privacy is not None:
@@ -192,7 +193,7 @@ class Stacked:
     def forward(self, params: Params, inputs: Tensor) -> Tensor:
         self.module.eval()
         with self._enough_threads(params):
-            return _vmapped(self.module, shared=False)(params, inputs)
+            return _each(self.module)(params, inputs)
 
     def on_common(self, params: Params, inputs: Tensor, then: Then, block: int) -> Tensor:
         grad, workers = torch.is_grad_enabled(), 1 if self.random else self._workers.count
@@ -239,6 +240,11 @@ class Advanced(NamedTuple):
                 state[name] = value.new_zeros(len(losses), *value.shape[1:])
             state[name][self.rows.to(value.device)] = value
         losses[self.rows] = self.losses
+
+
+def _each(module: nn.Module) -> Callable[[Params, Tensor], Tensor]:
+    """The module with each of several networks' parameters, on inputs of its own."""
+    return row_of_layers(module) or _vmapped(module, shared=False)
 
 
 def _vmapped(module: nn.Module, shared: bool) -> Callable[[Params, Tensor], Tensor]:
