@@ -1,5 +1,6 @@
 """docs/silos.md from its first step to its last, over a real SuperLink and four SuperNodes; then a silo fails, one dies,
-and so does the coordinator. And the same app in Flower's simulation. Minutes, so at night: `make test-nightly`.
+and so does the coordinator. And the same app in Flower's simulation, and with large networks. Minutes, so at night:
+`make test-nightly`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -40,9 +42,9 @@ def installed() -> None:
     pytest.importorskip("flwr", reason="flwr is not installed; `make test-nightly` does it")
 
 
-def replayed(federation: Federation, model: str, run: Path, **choices: Any) -> EMState:
+def replayed(federation: Federation, model: str, run: Path, settings: Settings = SETTINGS, **choices: Any) -> EMState:
     """The same in one process, in every round without those whom the run was without."""
-    em = EM(SETTINGS.model(model, federation, **choices), silo_clients(federation, SETTINGS), SETTINGS.schedule, seed=1)
+    em = EM(settings.model(model, federation, **choices), silo_clients(federation, settings), settings.schedule, seed=1)
     state = em.init()
     for row in Run.open(run).history:
         state, _ = em.step(state, list(row["quarantined"]))
@@ -147,3 +149,35 @@ def test_the_same_app_in_a_simulation(tmp_path: Path) -> None:
         run.check_finished()
         same_bits(reached(run.path), replayed(load_federation(spec, seed=1), "scool_sbm", run.path))
         assert run.history[-1]["graph"]["ari"] == 1.0
+
+
+def test_networks_of_100_megabytes_travel(tmp_path: Path) -> None:
+    """Out to a silo, and back, trained, to the bit; and once more to be kept."""
+    random = np.random.default_rng(1)
+    inputs, split = random.normal(size=(24, 1, 8, 8)).astype("float32"), np.repeat([0, 1, 2], 8)
+    np.savez(tmp_path / "mine.npz", inputs=inputs, targets=np.arange(24) % 3, split=split)
+    config = (
+        'model="local" network="cnn" width=12.0 task="classification:num_classes=3" clients=1 rounds=1 warmup-epochs=1 '
+        f'seed=1 timeout=1500.0 out="{tmp_path}/run"'
+    )
+    with place(tmp_path) as here:
+        here.environment |= {"FLWR_HOME": str(tmp_path / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
+        (tmp_path / "flwr").mkdir()
+        (tmp_path / "flwr" / "config.toml").write_text(
+            '[superlink.large]\naddress = "127.0.0.1:9643"\ninsecure = true\n'
+        )
+        here.serve("flower-superlink --insecure --host 127.0.0.1 --port 9643 --disable-runtime-dependency-installation")
+        node = f'data="{tmp_path}/mine.npz" keep="{tmp_path}/kept"'
+        here.serve(f"flower-supernode --insecure --superlink 127.0.0.1:9643 --port 9644 --node-config '{node}'")
+        (block, *_) = steps(ROOT / "docs" / "silos.md")
+        here.run(block._replace(text=f"scool flower app app\nflwr run app large --stream --run-config '{config}'"))
+        run = Run.open(tmp_path / "run")
+        run.check_finished()
+        settings = replace(SETTINGS, network="cnn", width=12.0, warmup_epochs=1)
+        federation = Federation.from_npz(
+            tmp_path / "mine.npz", name="mine", task="classification:num_classes=3", seed=settings.seed
+        )
+        clients = silo_clients(federation, settings)
+        assert clients.bytes_per_model > 1e8
+        same_bits(reached(run.path), replayed(federation, "local", run.path, settings))
+        assert Run.open(tmp_path / "kept").predict("mine", inputs[:2]).shape == (2,)
