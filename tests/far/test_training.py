@@ -91,4 +91,4 @@ def test_noise_that_is_drawn_elsewhere_is_not_shared() -> None:
     there = RemoteClients(LocalFabric(Host(Clients(data, noisy, executor="loop"))))
     assert there.train(there.init(0), None, Plan(1)).loss.isfinite().all()
     for terms in ("shares", "coupling"):
-        refuses(lambda terms=terms: there.train(there.init(0), None, Plan(1, **TERMS[terms])), "networks with dropout")
+        refuses(lambda terms=terms: there.train(there.init(0), None, Plan(1, **TERMS[terms])), "as dropout does")

@@ -186,5 +186,5 @@ def test_networks_and_plans_that_cannot_be_private() -> None:
         clients(data, privacy=1.0)
     network = clients(data, privacy=CLIPPED)
     shares = Shares(torch.full((4, 4), 0.1).fill_diagonal_(0), torch.ones(4))
-    with pytest.raises(InputError, match="other clients' images"):
+    with pytest.raises(InputError, match="private training accounts for nobody"):
         network.train(network.init(0), None, Plan(shares=shares))
