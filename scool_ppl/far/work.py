@@ -152,32 +152,32 @@ class Work:
     def guests(self) -> tuple[Tensor, Peers]:
         """The networks that these clients look at, as a stack, and who looks at which of its rows: (K, M)."""
         stack, uses = self.sent()
-        used = sorted({row for rows in uses for row in rows})
-        place = {row: number for number, row in enumerate(used)}
+        count, sizes = len(self.layout.place), torch.tensor([len(rows) for rows in uses])
+        whose = torch.tensor(self.rows).repeat_interleave(sizes)
+        rows = torch.tensor([row for use in uses for row in use], dtype=torch.long)
+        used, models = rows.unique(return_inverse=True)
         stack = stack if len(used) == len(stack) else stack[used]
-        count, width = len(self.layout.place), max(map(len, uses))
-        whose = torch.tensor([i for i, rows in zip(self.rows, uses, strict=True) for _ in rows])
-        models = torch.tensor([place[row] for rows in uses for row in rows])
-        most = 2 * len(models) >= len(uses) * len(used)
-        if most and all(rows == sorted(set(rows)) for rows in uses):  # all at all, at once, in their order
+        many, rising = 2 * len(rows) >= len(uses) * len(used), (rows.diff() > 0) | (whose.diff() != 0)
+        if many and bool(rising.all()):  # all at all, at once, in their order
             mask = torch.zeros(count, len(used), dtype=torch.bool)
             mask[whose, models] = True
             return stack, Peers(mask)
-        columns = torch.tensor([column for rows in uses for column in range(len(rows))])
-        senders = torch.zeros(count, width, dtype=torch.long)
-        mask = torch.zeros(count, width, dtype=torch.bool)
+        columns = torch.arange(len(rows)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+        senders = torch.zeros(count, int(sizes.max()), dtype=torch.long)
+        mask = torch.zeros(senders.shape, dtype=torch.bool)
         senders[whose, columns], mask[whose, columns] = models, True
         return stack, Peers(mask, senders)
 
-    def sent(self) -> tuple[Tensor, list[list[int]]]:
+    def sent(self) -> tuple[Tensor, list[tuple[int, ...]]]:
         """All networks that came, as one stack, and the rows of it that each client was sent."""
         every = [networks(job) for job in self.jobs.values()]
         stacks = {id(stack): stack for stack, _ in every}
+        if len(stacks) == 1:
+            return every[0].stack, [use for _, use in every]
         starts, start = dict[int, int](), 0
         for known, stack in stacks.items():
             starts[known], start = start, start + len(stack)
-        uses = [[starts[id(stack)] + row for row in use] for stack, use in every]
-        return torch.cat(list(stacks.values())) if len(stacks) > 1 else next(iter(stacks.values())), uses
+        return torch.cat(list(stacks.values())), [tuple(starts[id(stack)] + row for row in use) for stack, use in every]
 
     def own(self) -> Params:
         """The one network that each client was sent."""
