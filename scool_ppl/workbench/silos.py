@@ -184,7 +184,7 @@ def _silo(node: tuple[tuple[str, Value], ...], run: tuple[tuple[str, Value], ...
     if not share:
         raise InputError(f"{parts} nodes share {whole.num_clients} clients, expected a client at least for each")
     host = Host(silo_clients(whole.select(share), order.settings), keeps=False)
-    host.verbs["deliver"] = lambda clients, work: {name: {} for name in work}
+    host.verbs["deliver"] = _unkept
     return host
 
 
@@ -197,7 +197,7 @@ def _own_host(clients: Clients, own: Config) -> Host:
             found = f"parameters are private ({listed(clients.parts.private)}), which stay at a silo"
             raise InputError(f"{found}, expected a folder for them; add --node-config 'keep=\"/data/out\"'")
         host = Host(clients)
-        host.verbs["deliver"] = lambda _, work: {name: {} for name in work}
+        host.verbs["deliver"] = _unkept
         return host
     (name,), path = clients.names, Path(str(own["keep"]))
     run = Run.open(path) if (path / MARK).is_file() else Run.create(path, {"client": name, "versions": versions()})
@@ -254,6 +254,11 @@ def _keep(run: Run, clients: Clients, work: Work) -> Found:
     run.deploy(Deployment(tuple(json.loads(str(job.options["candidates"]))), ensemble), Blueprint.of(clients))
     run.write_json(LEARNS_FROM, json.loads(str(job.options["learns_from"])))
     return {name: {}}
+
+
+def _unkept(clients: Clients, work: Work) -> Found:
+    """The same where there is no folder for it: that it has come is all."""
+    return work.each(lambda name, i: {})
 
 
 def _simulated(order: Order) -> Federation | None:
