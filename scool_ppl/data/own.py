@@ -40,7 +40,8 @@ class Arrays(NamedTuple):
         """Some of the inputs as networks get them, float32: bytes x become (x - mean_c) / std_c, other numbers are so."""
         if inputs.dtype != torch.uint8 or self.scaling is None:
             return inputs
-        mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.scaling.mean, self.scaling.std))
+        moments = (self.scaling.mean, self.scaling.std)
+        mean, std = (torch.tensor(values, dtype=torch.float32).view(-1, 1, 1) for values in moments)
         return inputs.to(torch.float32, memory_format=torch.contiguous_format).sub_(mean).div_(std)
 
 
