@@ -10,8 +10,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from scool_ppl import EM, Federation, load_federation
-from scool_ppl.errors import InputError
+from scool_ppl import EM, Federation, InputError, load_federation
 
 ROUNDS, VERBS = 4, ("train", "look", "infer", "mix", "evaluate", "round")
 GROUPS, TRAIN, HELD_OUT = 4, 50, 10

@@ -86,7 +86,9 @@ def with_scaling(arrays: Arrays, moments: tuple[Channels, Channels] | None = Non
     train = arrays.inputs_train
     if train.dtype != torch.uint8:
         return arrays
-    mean, std = _moments(train) if moments is None else [255 * torch.tensor(values) for values in moments]
+    mean, std = (
+        _moments(train) if moments is None else [255 * torch.tensor(values, dtype=torch.float32) for values in moments]
+    )
     if len(mean) != train.shape[1]:
         raise InputError(f"the images have {train.shape[1]} channels, expected {len(mean)}; use other data")
     return arrays._replace(scaling=Scaling(tuple(mean.tolist()), tuple(std.tolist()), of_bytes=True))
