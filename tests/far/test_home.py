@@ -99,7 +99,7 @@ def test_what_was_not_kept_is_one_line() -> None:
 
 def test_learning_from_others_images_is_refused_where_a_private_part_would_have_to_travel() -> None:
     clients = there(here())
-    with pytest.raises(InputError, match=r"of which private parts would have to learn"):
+    with pytest.raises(InputError, match=r"cannot with private parts; declare nothing private"):
         clients.train(clients.init(0), None, Plan(steps=1, shares=Shares(torch.zeros(4, 4), torch.ones(4))))
 
 
