@@ -1,7 +1,7 @@
 """How long does a round of FedAvg with its evaluation take, beside the same round written by hand, and in how much memory?
 
 20 clients with images of MNIST's shape, one epoch in batches of 10, the DNN (100 hidden units) and the CNN of FedAvg. By
-hand: one client after the other, the average of the networks, every client's network on its own test images. Sides take
+hand, on one thread: one client after the other, the average of the networks, every client's network on its own test images. Sides take
 turns in one process; the memory is that of a process for each side, which imports the library in both.
 
     python experiments/benchmarks/byhand.py
@@ -59,6 +59,13 @@ def by_hand(clients: Clients) -> Callable[[], float]:
         return {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
 
     def one_round() -> float:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        score = scored()
+        torch.set_num_threads(threads)
+        return score
+
+    def scored() -> float:
         each = [trained(client) for client in range(clients.num_clients)]
         mean = {name: torch.stack([found[name] for found in each]).mean(0)[None] for name in each[0]}
         load(mean, 0)
