@@ -1,8 +1,8 @@
 """How long does a round of FedAvg with its evaluation take, beside the same round written by hand, and in how much memory?
 
 20 clients with images of MNIST's shape, one epoch in batches of 10, the DNN (100 hidden units) and the CNN of FedAvg. By
-hand, on one thread: one client after the other, the average of the networks, every client's network on its own test images. Sides take
-turns in one process; the memory is that of a process for each side, which imports the library in both.
+hand, on one thread: one client after the other, the average of the networks, every client's network on its own test
+images. Sides take turns in one process; the memory is that of a process for each side, which imports the library in both.
 
     python experiments/benchmarks/byhand.py
 """
