@@ -1,16 +1,14 @@
-"""How long does a round of FedAvg with its evaluation take, beside the same round written by hand, and in how much memory?
+"""How long does a round of FedAvg with its evaluation take, beside the same round written by hand?
 
 20 clients with images of MNIST's shape, one epoch in batches of 10, the DNN (100 hidden units) and the CNN of FedAvg. By
 hand, on one thread: one client after the other, the average of the networks, every client's network on its own test
-images. Sides take turns in one process; the memory is that of a process for each side, which imports the library in both.
+images. Sides take turns in one process.
 
     python experiments/benchmarks/byhand.py
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 
 import timing
@@ -21,14 +19,15 @@ from torch import nn
 from scool_ppl import EM, Clients, Schedule, load_model
 from scool_ppl.train import Plan, network_of
 
-CASES = {"DNN": ("mlp", {"hidden": (100,)}), "CNN": ("cnn", {})}
+CASES = {"DNN": ("mlp", {"hidden": (100,)}, "stacked"), "CNN": ("cnn", {}, "loop")}
+"""Network, its options, and the executor that is the faster one for it."""
 BY_HAND, LIBRARY = "by hand", "library"
 
 
 def sides_of(case: str, num_clients: int) -> dict[str, Callable[[], object]]:
     """A round and its evaluation by hand, and by the library."""
-    data, (network, options) = federation(num_clients, 28, train=500, test=100), CASES[case]
-    clients = Clients(data, network_of(data, network, **options))
+    data, (network, options, executor) = federation(num_clients, 28, train=500, test=100), CASES[case]
+    clients = Clients(data, network_of(data, network, **options), executor=executor)
     em = EM(load_model("fedavg", num_clients), clients, Schedule(local_epochs=1, warmup_epochs=1))
     state = em.init()
 
@@ -83,21 +82,10 @@ def measured(case: str, num_clients: int, repeat: int) -> timing.Row:
     scores = {name: run() for name, run in sides.items()}
     row = timing.compare(f"{case}, K = {num_clients}", sides, repeat, BY_HAND)
     row["accuracy"] = scores
-    for name, side in row["sides"].items():
-        told = subprocess.run(
-            [sys.executable, __file__, case, name, str(num_clients)], capture_output=True, text=True, check=True
-        )
-        side["megabytes"] = int(told.stdout.split()[-1])
-        print(f"{name}: {side['megabytes']} MB, accuracy {scores[name]:.3f}", flush=True)
     return row
 
 
 def main() -> None:
-    if len(sys.argv) == 4:
-        case, name, num_clients = sys.argv[1:]
-        sides_of(case, int(num_clients))[name]()
-        print(timing.peak_megabytes())
-        return
     asked = timing.options(__doc__)
     rows = [measured(case, 4 if asked.quick else 20, asked.repeat) for case in CASES]
     timing.keep("byhand", rows, asked.quick)
