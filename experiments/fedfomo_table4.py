@@ -7,7 +7,7 @@ batches are not printed (here 1, and 50 or, at `small`, 16); learning rates do n
 
 from dataclasses import replace
 
-from scool_ppl.reproduce import PAPER_CNN, SMOKE, Column, Experiment, Method, Settings, at_scale
+from scool_ppl.reproduce import PAPER_CNN, SMOKE, Column, Experiment, Method, Settings, as_printed, at_scale
 
 RATES = tuple({"--learning-rate": rate} for rate in (0.3, 1.0))
 METHODS = (
@@ -43,7 +43,7 @@ def experiment(scale: str) -> Experiment:
     return Experiment(
         title="FedFomo, Table 4: accuracy and epsilon of private clients",
         columns=(*columns, Column("noise 1, 4 of evidence", federation, noised)),
-        methods=METHODS,
+        methods=at_scale(scale, smoke=as_printed(METHODS, {}, rates=(1.0,)), small=METHODS, paper=METHODS),
         seeds=at_scale(scale, smoke=(0,), small=(0, 1, 2), paper=(0, 1, 2)),
         measures=("accuracy", "epsilon"),
         paper={

@@ -16,7 +16,6 @@ from scool_ppl.far import Ranks, ranks
 from scool_ppl.runs import checkpoints
 from scool_ppl.runs.folder import Run
 from scool_ppl.zoo.load import model_names
-from tests.helpers.command import scool
 from tests.helpers.pages import ROOT
 from tests.helpers.ranked import SPEC
 from tests.helpers.refusals import refuses
@@ -69,32 +68,19 @@ def test_three_ranks_come_to_what_one_process_comes_to_with_every_model(tmp_path
     agrees(model_names(), tmp_path, 3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "more",
-    [
-        pytest.param((), id="each holds all networks"),
-        pytest.param(("--shard",), id="networks shared", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("more", [(), ("--shard",)], ids=["each holds all networks", "networks shared"])
 def test_a_rank_that_dies_is_begun_again_and_nothing_is_lost(tmp_path: Path, more: tuple[str, ...]) -> None:
-    """By day the end is that of one process, up to rounding; at night that of as many ranks, bit for bit."""
     words, flag = [*FIT, *SGD, *more, "--out"], tmp_path / "died"
     done = torchrun(PROGRAM, "dies", flag, *words, tmp_path / "twice", options=["--max-restarts", "1"])
     assert done.returncode == 0, done.stderr
     assert flag.exists()
     assert (tmp_path / "began").read_text().split()[0] == "2", "it goes on where it was"
-    if more:
-        assert torchrun("scool_ppl", *words, tmp_path / "once").returncode == 0
-    else:
-        assert scool(*words, tmp_path / "once").code == 0
+    assert torchrun("scool_ppl", *words, tmp_path / "once").returncode == 0
     twice, once = (checkpoints.newest(tmp_path / name) for name in ("twice", "once"))
     assert twice is not None
     assert once is not None
-    if more:
-        same_bits(twice.state, once.state)
-    else:
-        torch.testing.assert_close(twice.state.params, once.state.params, rtol=0, atol=1e-5)
+    same_bits(twice.state, once.state)
     assert [row["round"] for row in Run.open(tmp_path / "twice").history] == [1, 2, 3, 4]
 
 

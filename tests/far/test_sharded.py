@@ -184,7 +184,7 @@ def agrees(models: list[str], folder: Path) -> None:
             assert "\n" not in gap
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_model_does_what_the_page_says(tmp_path: Path) -> None:
     assert set(rows()) == set(model_names())
     agrees(model_names(), tmp_path)

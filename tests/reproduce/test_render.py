@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -78,11 +80,22 @@ def test_there_are_results():
     assert stores == {section.id for section in SECTIONS}
 
 
+def part_shown(text, name, scale):
+    """The part of an experiment that the command above its section asks for."""
+    command = f"scool reproduce {name} --scale {scale} "
+    words = shlex.split(next((line for line in text.splitlines() if line.strip().startswith(command)), ""))
+    given = {
+        option: [value for word, value in pairwise(words) if word == option]
+        for option in ("--method", "--column", "--seeds")
+    }
+    seeds = int(given["--seeds"][0]) if given["--seeds"] else None
+    return load_experiment(name, scale).part(given["--method"], given["--column"], seeds)
+
+
 @pytest.mark.parametrize(("path", "section"), SECTIONS)
 def test_the_tables_of_the_results_are_what_the_stores_say(path, section):
-    name, scale = section.rsplit("-", 1)
-    results = Results(load_experiment(name, scale), Store(DOCUMENTS[path] / f"{section}.json"))
     text = path.read_text()
+    results = Results(part_shown(text, *section.rsplit("-", 1)), Store(DOCUMENTS[path] / f"{section}.json"))
     assert refreshed(text, section, document(results)) == text
 
 
