@@ -10,6 +10,8 @@ import os
 import secrets
 import shutil
 import stat
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -85,6 +87,27 @@ def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray[Any, Any]], *, c
     """Write the arrays at once: a reader finds the old file or the whole new one."""
     with replacing(Path(path)) as temporary, temporary.open("wb") as file:
         (np.savez_compressed if compressed else np.savez)(file, **dict[str, Any](arrays))
+
+
+@contextmanager
+def opened_npz(path: Path, remedy: str) -> Iterator[Mapping[str, np.ndarray[Any, Any]]]:
+    """The arrays of an .npz file, each read when it is asked for, nothing unpickled; `remedy` is what can be done where it
+    is damaged, or no such file.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.read(6) == b"\x93NUMPY":
+                raise InputError(f"{path} holds a single array, expected arrays by name; use numpy.savez")
+            if not zipfile.is_zipfile(file):
+                raise InputError(f"cannot read {path}: it is no .npz file, or not all of one; {remedy}")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                yield arrays
+    except InputError:
+        raise
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"cannot read {path}: {reason}; {remedy}") from error
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:

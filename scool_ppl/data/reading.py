@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,11 @@ from torch import Tensor
 
 from scool_ppl.base.arguments import check_kind, finite
 from scool_ppl.base.arrays import ArrayLike, long_tensor
+from scool_ppl.base.files import opened_npz
 from scool_ppl.base.randomness import generator
 from scool_ppl.errors import InputError, unknown
 
 SPLITS = ("train", "validation", "test")
-
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
-"""What numpy raises on a damaged .npz file."""
 
 OWNER = "client"
 REQUIRED = ("inputs", "targets", OWNER)
@@ -31,24 +27,14 @@ def read_npz(
     path: str | Path, required: Sequence[str] = REQUIRED, optional: Sequence[str] = OPTIONAL
 ) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of an .npz file, by default a federation's (see `Federation.save_npz`); nothing is unpickled."""
-    known = (*required, *optional)
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    try:
-        with Path(path).expanduser().open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(f"{path} holds a single array, expected {', '.join(required)}; use numpy.savez")
-            for name in archive.files:
-                if name not in known:
-                    raise unknown(f"array in {path}", name, known)
-                arrays[name] = archive[name]
-    except FileNotFoundError:
-        raise InputError(f"no file {path}; expected an .npz with {', '.join(required)}") from None
-    except InputError:
-        raise
-    except UNREADABLE as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"cannot read {path} ({reason}); write it with numpy.savez or Federation.save_npz") from error
+    known, file = (*required, *optional), Path(path).expanduser()
+    if not file.exists():
+        raise InputError(f"no file {path}; expected an .npz with {', '.join(required)}")
+    with opened_npz(file, "write it with numpy.savez or Federation.save_npz") as found:
+        for name in found:
+            if name not in known:
+                raise unknown(f"array in {path}", name, known)
+        arrays = dict(found)
     missing = [name for name in required if name not in arrays]
     if missing:
         dealt = missing == [OWNER]

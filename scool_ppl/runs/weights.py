@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from scool_ppl.base.files import write_npz
-from scool_ppl.data.reading import UNREADABLE
-from scool_ppl.errors import InputError
+from scool_ppl.base.files import opened_npz, write_npz
 from scool_ppl.graph.candidates import Entries, Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 
@@ -51,20 +48,20 @@ def save(run: Path, graphs: Graphs, graph: CooperationGraph, truth: Tensor | Non
 
 def load(run: Path) -> tuple[Graphs, Tensor | None]:
     """The graphs by round, and the truth (K, K) where it is known."""
-    with _arrays(run) as arrays:
+    with opened_npz(run / FILE, "repeat the run") as arrays:
         return _graphs(arrays), torch.from_numpy(arrays["truth"]) if "truth" in arrays else None
 
 
 def intervals(run: Path) -> tuple[Tensor, Tensor] | None:
     """The ends of the credible intervals of the last graph's weights, (K, K) each; None where there are none."""
-    with _arrays(run) as arrays:
+    with opened_npz(run / FILE, "repeat the run") as arrays:
         known = "low" in arrays and "high" in arrays
         return (torch.from_numpy(arrays["low"]), torch.from_numpy(arrays["high"])) if known else None
 
 
 def last(run: Path) -> CooperationGraph:
     """The last graph: of few clients as graph.graphml has it, of more as weights.npz does, which is read much sooner."""
-    with _arrays(run) as arrays:
+    with opened_npz(run / FILE, "repeat the run") as arrays:
         found = dict(arrays) if len(arrays["names"]) > FEW else {}
     if not found:
         return CooperationGraph.load(run / GRAPH)
@@ -118,14 +115,3 @@ def _stacked(graphs: Sequence[Tensor | Entries]) -> dict[str, np.ndarray[Any, An
         "weights": np.stack([padded(table.values, 0) for table in tables]),
         "senders": np.stack([padded(table.senders, -1) for table in tables]),
     }
-
-
-@contextmanager
-def _arrays(run: Path) -> Iterator[Any]:
-    path = run / FILE
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            yield arrays
-    except UNREADABLE as error:
-        reason = str(error) or type(error).__name__
-        raise InputError(f"cannot read {path}: {reason}; repeat the run") from error

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from scool_ppl.base.files import opened_npz
 from scool_ppl.data.tables.columns import pandas, texts
 from scool_ppl.errors import InputError, unknown
 
@@ -171,9 +170,8 @@ def _csv(path: Path) -> Any:
 def _npz(path: Path) -> Any:
     """An array (N,) is a column of its name; of (N, D), D columns `name 0` to `name D-1`."""
     columns = {}
-    with np.load(path, allow_pickle=False) as arrays:
-        for name in arrays.files:
-            array = arrays[name]
+    with opened_npz(path, "write it with numpy.savez") as arrays:
+        for name, array in arrays.items():
             if array.ndim == 1:
                 columns[name] = array
             elif array.ndim == 2:
