@@ -54,10 +54,11 @@ def add_failed(reasons: dict[str, str], fault: ClientError, names: Sequence[str]
 
 def among_present(start: RoundStart, rows: bool) -> RoundStart:
     """The start as those present see it: no absent client in the last graph; where `rows` sum to one, they do so again."""
-    if not start.absent or start.peers is None or start.weights is None:
+    if not start.absent or start.graph is None:
         return start
-    peers = start.peers.among(start.present)
-    weights = torch.where(peers.mask, start.weights, torch.zeros_like(start.weights))
+    weights, peers = start.graph
+    peers = peers.among(start.present)
+    weights = torch.where(peers.mask, weights, torch.zeros_like(weights))
     if rows:
         weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-30)
     return start._replace(peers=peers, weights=weights)
@@ -71,9 +72,10 @@ def rested_edges(start: RoundStart, evidence: Evidence) -> Remembered:
     planned = evidence.planned
     masked, last = planned.mask & ~evidence.peers.mask, torch.zeros(planned.mask.shape, dtype=torch.float64)
     known = torch.zeros_like(masked)
-    if start.peers is not None and start.weights is not None:
-        last = start.peers.lookup(start.weights.double(), planned)
-        known = start.peers.lookup(start.peers.mask.double(), planned) > 0
+    if start.graph is not None:
+        weights, peers = start.graph
+        last = peers.lookup(weights.double(), planned)
+        known = peers.lookup(peers.mask.double(), planned) > 0
     if planned.looked is not None:
         masked &= known | ~planned.looked
     return Remembered(last.masked_fill(~masked, torch.nan), (0,) if planned.is_table else (0, 1))

@@ -16,7 +16,7 @@ from scool_ppl.far.exchange import got
 from scool_ppl.far.host import Host, reason
 from scool_ppl.far.ranks import Ranks, gathered
 from scool_ppl.far.wire import Job, Networks, flat
-from scool_ppl.graph.stacks import carried, mesh_of, part_of, pieces, rows_here, shared, whole
+from scool_ppl.graph.stacks import carried, mesh_of, part_of, pieces, rows_here, shared, unshared
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import Coupling, Evaluation, Facts, Plan, Pull, Trained, Wrapper
 from scool_ppl.train.demands import MEANING, Demand, check_demands
@@ -290,7 +290,7 @@ class ShardedClients(Wrapper):
 
     def _gathered(self, own: Tensor) -> Tensor:
         """Numbers of all clients, from those of each rank's, (K, ...)."""
-        return whole(shared(own, self.num_clients, self.mesh))
+        return unshared(shared(own, self.num_clients, self.mesh))
 
     def _padded(self, own: Tensor, longest: int, fill: float = torch.nan) -> Tensor:
         """The same of numbers for each image, (K, n, ...)."""

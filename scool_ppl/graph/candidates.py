@@ -10,7 +10,7 @@ from torch.nn.functional import embedding_bag
 
 from scool_ppl.data.federation import MANY
 from scool_ppl.errors import InputError
-from scool_ppl.graph.stacks import is_shared, pieces, rows_here, shared, whole
+from scool_ppl.graph.stacks import is_shared, pieces, rows_here, shared, unshared
 
 
 class Entries(NamedTuple):
@@ -232,7 +232,7 @@ class Peers(NamedTuple):
         if is_shared(theirs):
             _, rows = rows_here(own.double())
             columns = [torch.cdist(rows, piece, p=norm) for _, piece in pieces(theirs.double())]
-            return self.take(whole(shared(torch.cat(columns, 1), len(theirs), theirs.device_mesh)))
+            return self.take(unshared(shared(torch.cat(columns, 1), len(theirs), theirs.device_mesh)))
         if self.senders is None:
             return torch.cdist(own.double(), theirs.double(), p=norm)
         columns = [
@@ -242,7 +242,7 @@ class Peers(NamedTuple):
 
     def inner(self, own: Tensor, theirs: Tensor) -> Tensor:
         """<own_i, theirs_j> of each receiver i and candidate j, rows (K, D) -> (K, M), masked or not."""
-        own, theirs = whole(own), whole(theirs)
+        own, theirs = unshared(own), unshared(theirs)
         if self.senders is None:
             return own @ theirs.T
         return torch.einsum("kd,kmd->km", own, theirs[self.senders])
@@ -252,5 +252,5 @@ def not_finite(rows: Tensor) -> Tensor | None:
     """Which rows (K, P) are not finite, (K,) bool; None if all are, which their sum says sooner than each of them."""
     if bool(rows.sum().isfinite()):
         return None
-    broken = whole(~rows.isfinite().all(1))
+    broken = unshared(~rows.isfinite().all(1))
     return broken if bool(broken.any()) else None

@@ -63,9 +63,14 @@ def rows_here(stack: Tensor) -> tuple[range, Tensor]:
     return part_of(len(stack), mesh.get_rank(), mesh.size()), stack.redistribute(mesh, [Shard(0)]).to_local()
 
 
-def whole(values: Tensor) -> Tensor:
+def unshared(values: Tensor) -> Tensor:
     """All rows, on every rank: for some numbers a client."""
     return carried(values.full_tensor) if is_shared(values) else values
+
+
+def per_client(values: Tensor, stack: Tensor) -> Tensor:
+    """One value a row, (K,), as it broadcasts with a stack (K, ...)."""
+    return values.to(stack.device).view(-1, *(1,) * (stack.dim() - 1))
 
 
 def pieces(stack: Tensor) -> Iterator[tuple[int, Tensor]]:

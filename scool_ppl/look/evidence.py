@@ -13,7 +13,7 @@ from torch import Tensor
 from scool_ppl.base.arguments import check_kind
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.graph.stacks import whole
+from scool_ppl.graph.stacks import unshared
 from scool_ppl.look.faults import check_losses, check_table
 from scool_ppl.train.questions import (
     Alignment,
@@ -157,7 +157,7 @@ class Evidence:
         flat = torch.cat([value.flatten(1).double() for value in self.updates.values()], 1)
         length = flat.norm(dim=1, keepdim=True)
         unit = torch.where(length == 0, 0.0, flat / length)
-        square = whole(unit.square().sum(1))  # 1, or 0
+        square = unshared(unit.square().sum(1))  # 1, or 0
         return ((square[:, None] + self.peers.gather(square) - self.peers.distance(unit, unit).square()) / 2).cpu()
 
     @property

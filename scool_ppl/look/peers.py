@@ -82,9 +82,10 @@ class Components(PeerPolicy):
     @staticmethod
     def _of_clients(start: RoundStart) -> RoundStart:
         """The start as a policy sees it that knows of clients only."""
-        if start.peers is None or start.weights is None:
+        if start.graph is None:
             return start
-        return start._replace(peers=start.peers.without_components(), weights=start.peers.clients_of(start.weights))
+        weights, peers = start.graph
+        return start._replace(peers=peers.without_components(), weights=peers.clients_of(weights))
 
 
 @dataclass(frozen=True)
@@ -103,15 +104,15 @@ class Top(PeerPolicy):
             raise InputError(f"Top(keep={self.keep}, after={self.after}): expected keep >= 1 and after >= 0")
 
     def __call__(self, start: RoundStart) -> Peers:
-        previous = start.peers
-        if previous is None or start.weights is None:
+        if start.graph is None:
             return Peers.everybody(start.num_clients, start.includes_self)
+        weights, previous = start.graph
         kept = self.keep + start.includes_self
         joined = start.recall(JOINED)
         since = 0 if joined is None else int(joined)
         if start.round - since < self.after or previous.mask.shape[1] <= kept:
             return previous
-        weights = start.weights.masked_fill(~previous.mask, -torch.inf).masked_fill(previous.own(), torch.inf)
+        weights = weights.masked_fill(~previous.mask, -torch.inf).masked_fill(previous.own(), torch.inf)
         ranked = weights.topk(kept, dim=1).indices.sort(dim=1).values
         senders = ranked if previous.senders is None else previous.senders.gather(1, ranked)
         return Peers(previous.mask.gather(1, ranked), senders)
@@ -171,8 +172,9 @@ class EpsilonGreedy(PeerPolicy):
         """How much each receiver has got of each sender, (K, K)."""
         size, last = start.num_clients, start.recall("affinity")
         affinity = torch.zeros(size, size, dtype=torch.float64) if last is None else last.nan_to_num(0)
-        if start.weights is not None and start.peers is not None and start.round > 0:
-            new = start.peers.dense(start.weights.double())
+        if start.graph is not None and start.round > 0:
+            weights, peers = start.graph
+            new = peers.dense(weights.double())
             affinity = affinity + new if self.accumulate else new
         return affinity
 

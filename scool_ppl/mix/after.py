@@ -11,8 +11,8 @@ from torch import Tensor
 from scool_ppl.base.arguments import positive
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.graph.stacks import is_shared
-from scool_ppl.mix.base import Mixing, check_samples, of_these, per_client
+from scool_ppl.graph.stacks import is_shared, per_client
+from scool_ppl.mix.base import Mixing, check_samples, of_these
 from scool_ppl.train.questions import Params
 
 _AT_ONCE = 2**20

@@ -86,8 +86,3 @@ def of_these(samples: Tensor, num_clients: int) -> Tensor:
             "the samples of its own federation"
         )
     return samples
-
-
-def per_client(values: Tensor, networks: Tensor) -> Tensor:
-    """One value for each network, as it broadcasts with these (K, ...)."""
-    return values.to(networks.device).view(-1, *(1,) * (networks.dim() - 1))

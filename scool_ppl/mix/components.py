@@ -9,8 +9,9 @@ from torch import Tensor
 
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.stacks import per_client
 from scool_ppl.mix.after import MixModels
-from scool_ppl.mix.base import Mixing, Terms, check_samples, of_these, per_client
+from scool_ppl.mix.base import Mixing, Terms, check_samples, of_these
 from scool_ppl.train.contract import Trained
 from scool_ppl.train.questions import Params
 from scool_ppl.train.round_start import RoundStart
@@ -36,10 +37,9 @@ class ServeComponents(Mixing):
 
     def during(self, start: RoundStart) -> Terms:
         """Training begins at the components as they are now, also of a client who was away when they last changed."""
-        if start.weights is None or start.peers is None:
+        if start.graph is None:
             return Terms()
-        _check(self, start)
-        shares = start.peers.shares(start.weights)
+        shares = _shares(self, *start.graph)
         served = shares.sum(1) > ALONE
         begin = {
             name: torch.where(per_client(served, value), _mean(shares, start.components[name]), value)
@@ -48,9 +48,9 @@ class ServeComponents(Mixing):
         return Terms(begin=begin)
 
     def components(self, start: RoundStart, trained: Trained) -> Params:
-        if start.weights is None or start.peers is None:
+        if start.graph is None:
             return start.components
-        use = start.peers.shares(start.weights) * _counts(self.samples, start)[:, None] * trained.moved[:, None]
+        use = _shares(self, *start.graph) * _counts(self.samples, start)[:, None] * trained.moved[:, None]
         total = use.sum(0)
         share = (use / total.clamp(min=1e-30)).T
         return {
@@ -84,17 +84,16 @@ class CopyComponents(Mixing):
         return weights, peers
 
     def during(self, start: RoundStart) -> Terms:
-        if start.weights is None or start.peers is None:
+        if start.graph is None:
             return Terms()
-        _check(self, start)
-        first = _ranked(start.peers.shares(start.weights))[:, 0]
+        first = _ranked(_shares(self, *start.graph))[:, 0]
         return Terms(begin=_copies(start.components, first), importance=self._importance(start, first))
 
     def components(self, start: RoundStart, trained: Trained) -> Params:
         """The means of the copies, of which all but the first are trained here."""
-        if start.weights is None or start.peers is None:
+        if start.graph is None:
             return start.components
-        ranked, counts = _ranked(start.peers.shares(start.weights)), _counts(self.samples, start)
+        ranked, counts = _ranked(_shares(self, *start.graph)), _counts(self.samples, start)
         total = {name: torch.zeros_like(value) for name, value in start.components.items()}
         for rank, chosen in enumerate(ranked.T):
             if rank > 0:
@@ -116,11 +115,13 @@ class CopyComponents(Mixing):
         return _copies(trained, first)
 
 
-def _check(mixing: Mixing, start: RoundStart) -> None:
-    if start.peers is None or not start.peers.components:
+def _shares(mixing: Mixing, weights: Tensor, peers: Peers) -> Tensor:
+    """(K, G): how much each client uses each component, in a graph that has some."""
+    if not peers.components:
         raise InputError(
             f"{type(mixing).__name__} is for components, the model has none; say how many, components= of the model"
         )
+    return peers.shares(weights)
 
 
 def _ranked(shares: Tensor) -> Tensor:

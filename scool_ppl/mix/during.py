@@ -37,12 +37,13 @@ class Pull(Mixing):
             )
 
     def during(self, start: RoundStart) -> Terms:
-        if start.weights is None or start.peers is None or start.round < self.since:
+        if start.graph is None or start.round < self.since:
             return Terms()
-        weights = torch.where(start.peers.mask, start.weights, torch.zeros_like(start.weights))
+        weights, peers = start.graph
+        weights = torch.where(peers.mask, weights, torch.zeros_like(weights))
         if self.by_degree:
             weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-30)
-        return Terms(pull=Coupling(self.strength * weights, start.peers))
+        return Terms(pull=Coupling(self.strength * weights, peers))
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,10 @@ class ShareData(Mixing):
     exact: bool = True
 
     def during(self, start: RoundStart) -> Terms:
-        if start.weights is None or start.peers is None:
+        if start.graph is None:
             return Terms()
-        weights = start.peers.dense(start.weights.double()).fill_diagonal_(0)
+        weights, peers = start.graph
+        weights = peers.dense(weights.double()).fill_diagonal_(0)
         own = torch.ones(start.num_clients, dtype=torch.float64)
         return Terms(shares=Shares(weights, own, sampled=not self.exact))
 
@@ -77,7 +79,8 @@ class ServeUsers(Mixing):
         return weights, peers
 
     def during(self, start: RoundStart) -> Terms:
-        if start.weights is None or start.peers is None:
+        if start.graph is None:
             return Terms()
-        weights = start.peers.dense(start.weights.double()).T
+        weights, peers = start.graph
+        weights = peers.dense(weights.double()).T
         return Terms(shares=Shares(weights.clone().fill_diagonal_(0), weights.diagonal().clone()))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from scool_ppl.base.threads import threads
 from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.stacks import per_client
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Probe
 from scool_ppl.train.executors.executor import Executor, mixed
@@ -106,7 +107,7 @@ class Forward:
         for predictor, share in zip(ensemble.predictors, ensemble.weights.T, strict=True):
             if float(share.max()) > 0:
                 each = self.task.predictive(self._predicted(predictor, inputs, ensemble.offsets))
-                weight = share.to(each).view(-1, *(1,) * (each.dim() - 1))
+                weight = per_client(share.to(each), each)
                 predicted = predicted + torch.where(weight > 0, weight * each, torch.zeros_like(each))
         return self.task.from_predictive(torch.as_tensor(predicted))
 
@@ -207,7 +208,7 @@ class Forward:
         return options[surprise.argmin(1)]
 
     def _tempered(self, outputs: Tensor, temperature: Tensor) -> Tensor:
-        return self.task.tempered(outputs, temperature.to(outputs).view(-1, *(1,) * (outputs.dim() - 1)))
+        return self.task.tempered(outputs, per_client(temperature.to(outputs), outputs))
 
     def pair_losses(self, networks: Params, peers: Peers, probe: Probe, whose: str) -> Tensor:
         """Losses of pairs (K, M), see `questions.PairLoss`, some of them at a time, so that what is copied stays small."""

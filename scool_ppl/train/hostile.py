@@ -12,6 +12,7 @@ from torch import Tensor
 from scool_ppl.base.randomness import generator
 from scool_ppl.data.federation import Federation
 from scool_ppl.errors import InputError, unknown
+from scool_ppl.graph.stacks import per_client
 from scool_ppl.train.contract import BEHAVIOUR, AnyClients, Coupling, Facts, Plan, Trained, Wrapper
 from scool_ppl.train.questions import Params
 
@@ -119,7 +120,7 @@ class HostileClients(Wrapper):
         if self.attack == "random":
             noise = self._noise(own, hostile.tolist(), round)
             ratio = strength * _norm(own) / _norm(noise)
-            return {name: value * ratio.view(-1, *(1,) * (value.dim() - 1)) for name, value in noise.items()}
+            return {name: value * per_client(ratio, value) for name, value in noise.items()}
         sign = -1.0 if self.attack == "sign-flip" else 1.0
         return {name: sign * strength * value for name, value in own.items()}
 

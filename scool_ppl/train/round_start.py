@@ -73,6 +73,11 @@ class RoundStart(NamedTuple):
         return len(next(iter(self.components.values()), ()))
 
     @property
+    def graph(self) -> tuple[Tensor, Peers] | None:
+        """The last `weights` with their `peers`, None where there is no graph yet."""
+        return None if self.weights is None or self.peers is None else (self.weights, self.peers)
+
+    @property
     def present(self) -> Tensor:
         """Who takes part, (K,) bool."""
         present = torch.ones(self.num_clients, dtype=torch.bool)

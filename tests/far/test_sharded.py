@@ -16,7 +16,7 @@ from scool_ppl.em.em import EM
 from scool_ppl.errors import ClientError
 from scool_ppl.far import Ranks, ShardedClients
 from scool_ppl.graph.candidates import Peers
-from scool_ppl.graph.stacks import is_shared, shared, whole
+from scool_ppl.graph.stacks import is_shared, shared, unshared
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Coupling, Plan, Pull, Shares
 from scool_ppl.train.privacy.promise import Privacy
@@ -119,7 +119,7 @@ def test_training_with_a_pull_and_absences_is_that_of_one_process(mesh: Any, opt
         theirs = clients.train(*two, plan._replace(pull=Pull(centre, strength)))
         for found, expected in ((mine.params, theirs.params), (mine.optimizer_state, theirs.optimizer_state)):
             assert found.keys() == expected.keys()
-            assert all(torch.equal(whole(found[name]), value) for name, value in expected.items())
+            assert all(torch.equal(unshared(found[name]), value) for name, value in expected.items())
         close(mine.loss, theirs.loss)
         assert torch.equal(mine.moved, theirs.moved)
         one, two = (mine.params, mine.optimizer_state), (theirs.params, theirs.optimizer_state)

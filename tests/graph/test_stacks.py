@@ -10,7 +10,7 @@ import torch
 
 from scool_ppl.graph import stacks
 from scool_ppl.graph.candidates import Peers, not_finite
-from scool_ppl.graph.stacks import is_shared, part_of, pieces, rows_here, shared, whole
+from scool_ppl.graph.stacks import is_shared, part_of, pieces, rows_here, shared, unshared
 from tests.helpers.shared import only_rank
 from tests.helpers.small import normal
 
@@ -37,7 +37,7 @@ def test_a_plain_stack_is_one_piece_and_whole() -> None:
     stack = normal(5, 3)
     assert not is_shared(stack)
     assert [(start, rows is stack) for start, rows in pieces(stack)] == [(0, True)]
-    assert whole(stack) is stack
+    assert unshared(stack) is stack
     assert rows_here(stack) == (range(5), stack)
 
 
@@ -49,7 +49,7 @@ def test_a_shared_stack_passes_by_in_pieces(mesh: Any, monkeypatch: pytest.Monke
     found = list(pieces(stack))
     assert [start for start, _ in found] == [0, 2, 4]
     assert torch.equal(torch.cat([piece for _, piece in found]), rows)
-    assert torch.equal(whole(stack.flatten(1).sum(1)), rows.flatten(1).sum(1))
+    assert torch.equal(unshared(stack.flatten(1).sum(1)), rows.flatten(1).sum(1))
     assert torch.equal(rows_here(stack)[1], rows)
 
 
@@ -62,7 +62,7 @@ def test_peers_do_with_shared_stacks_what_they_do_with_plain_ones(
     broken = rows.index_fill(0, torch.tensor([2]), torch.inf)
     for values in (rows, broken):
         found = peers.combine(weights, shared(values, 5, mesh))
-        torch.testing.assert_close(whole(found), peers.combine(weights, values), rtol=0, atol=1e-14, equal_nan=True)
+        torch.testing.assert_close(unshared(found), peers.combine(weights, values), rtol=0, atol=1e-14, equal_nan=True)
         assert is_shared(found)
         told, known = not_finite(shared(values.flatten(1), 5, mesh)), not_finite(values.flatten(1))
         assert (told is None) == (known is None)

@@ -21,7 +21,7 @@ from scool_ppl.em.em import EM
 from scool_ppl.em.model import Schedule
 from scool_ppl.errors import ClientError, InputError, RunError
 from scool_ppl.far import Job, Ranks, ShardedClients, ranks
-from scool_ppl.graph.stacks import rows_here, whole
+from scool_ppl.graph.stacks import rows_here, unshared
 from scool_ppl.train.clients import Clients
 from scool_ppl.train.contract import AnyClients, Plan, Trained
 from scool_ppl.train.questions import Params
@@ -61,7 +61,7 @@ def sharded(models: list[str], processes: Ranks) -> dict[str, Any]:
             continue
         theirs = fitted(model, federation, here)
         assert all(len(rows_here(value)[1]) < 5 for value in mine.state.params.values())
-        pairs = [(whole(mine.state.params[name]), value) for name, value in theirs.state.params.items()]
+        pairs = [(unshared(mine.state.params[name]), value) for name, value in theirs.state.params.items()]
         pairs += [(mine.graph.weights, theirs.graph.weights), (mine.deployed.score, theirs.deployed.score)]
         found[model] = max(float((one - two).abs().max()) for one, two in pairs)
     train = there.own.train

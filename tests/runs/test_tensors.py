@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from scool_ppl.graph import stacks
-from scool_ppl.graph.stacks import is_shared, shared, whole
+from scool_ppl.graph.stacks import is_shared, shared, unshared
 from scool_ppl.runs.tensors import load, save, sent
 from tests.helpers.shared import only_rank
 from tests.helpers.small import normal
@@ -43,4 +43,4 @@ def test_shared_stacks_go_to_a_file_and_come_from_it_in_pieces(tmp_path: Path, m
             found = load(path, some[STACKS[0]])
             assert sorted(found) == sorted(PLAIN)
             assert sorted(name for name, value in found.items() if is_shared(value)) == sorted(STACKS)
-            assert all(torch.equal(whole(value), PLAIN[name]) for name, value in found.items())
+            assert all(torch.equal(unshared(value), PLAIN[name]) for name, value in found.items())

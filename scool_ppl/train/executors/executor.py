@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.stacks import per_client
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches
 from scool_ppl.train.contract import Pull
@@ -68,7 +69,7 @@ def mixed(
         if float(part.max()) > 1e-6:
             models = parts.completed(params, sender, clients)
             each = executor.task.predictive(executor.forward(models, inputs))
-            predicted = predicted + part.to(each).view(-1, *(1,) * (each.dim() - 1)) * each
+            predicted = predicted + per_client(part.to(each), each) * each
     return executor.task.from_predictive(torch.as_tensor(predicted))
 
 
