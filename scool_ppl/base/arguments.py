@@ -49,14 +49,14 @@ def check_names(what: str, value: object) -> None:
 
 def check_hint(what: str, value: Any, hint: Any) -> None:
     """Raises InputError unless a value is of a simple type that a signature declares; other types are not looked at."""
-    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    choices = alternatives(hint)
     known = [kind for kind in choices if get_origin(kind) is Literal or kind in (int, float, str, bool, type(None))]
     if len(known) < len(choices) or any(_is(value, kind) for kind in choices):
         return
     named = [kind for kind in choices if get_origin(kind) is Literal]
     if named and isinstance(value, str):
         raise unknown(f"{what} value", value, get_args(named[0]))
-    raise InputError(f"{what} is {value!r}, expected {in_words(choices)}")
+    raise InputError(f"{what} is {value!r}, expected {in_words(hint)}")
 
 
 def _is(value: Any, kind: Any) -> bool:
@@ -67,8 +67,14 @@ def _is(value: Any, kind: Any) -> bool:
     return whole(value, least=-(2**63)) if kind is int else isinstance(value, kind)
 
 
-def in_words(choices: Any) -> str:
-    """Types in plain words."""
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """The types of which a value may be any; of a type that is no union, itself."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def in_words(hint: Any) -> str:
+    """A type in plain words."""
+    choices = alternatives(hint)
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "none"}
     texts = {kind: "one of " + ", ".join(get_args(kind)) for kind in choices if get_origin(kind) is Literal}
     return " or ".join({**words, **texts}.get(kind, getattr(kind, "__name__", str(kind))) for kind in choices)

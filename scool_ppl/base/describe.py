@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import partial
@@ -25,6 +26,11 @@ def named(value: Any) -> str:
     if isinstance(value, partial):
         return named(value.func)
     return str(getattr(value, "__name__", type(value).__name__))
+
+
+def natural(name: str) -> list[str | int]:
+    """A key that sorts hospital 2 before hospital 10."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"([0-9]+)", name))]
 
 
 def described(value: Any, depth: int = 0) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from scool_ppl.base.arguments import in_words
+from scool_ppl.base.arguments import alternatives, in_words
 from scool_ppl.errors import InputError, unknown
 
 
@@ -57,7 +57,7 @@ def parse_options(
 
 
 def _value(what: str, text: str, hint: Any) -> Any:
-    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    choices = alternatives(hint)
     if type(None) in choices and text.lower() == "none":
         return None
     for choice in choices:
@@ -72,4 +72,4 @@ def _value(what: str, text: str, hint: Any) -> Any:
                 value = choice(text)
                 if not isinstance(value, float) or math.isfinite(value):
                     return value
-    raise InputError(f"{what} is '{text}', expected {in_words(choices)}")
+    raise InputError(f"{what} is '{text}', expected {in_words(hint)}")

@@ -111,18 +111,17 @@ class RemoteClients:
     def refused(self) -> Mapping[Demand, str]:
         """Steps that all take together: where a message is slow, or each step would have to be one of its own."""
         own, found = "which clients elsewhere", dict[Demand, str]()
+        # Where messages are slow there is no lock step: neighbours are held where the round began.
+        together: tuple[Demand, ...] = ("lock step", "others' data") if self.fabric.near else ("others' data",)
         if self.private:
             found["others' data"] = f"{own} cannot with private parts; declare nothing private, or use one process"
         if not self.fabric.near:
             found["others' data"] = "which takes two messages a step; use one process, or ranks of torchrun"
         if self._draws_noise:
             why = f"{own} cannot with networks that draw random numbers, as dropout does; take another network"
-            found |= {"lock step": why, "others' data": why}
+            found |= dict.fromkeys(together, why)
         if self.account is not None:
-            why = f"{own} cannot while they train privately; use one process"
-            found |= {"lock step": why, "others' data": why}
-        if not self.fabric.near:  # they are held where the round began
-            found.pop("lock step", None)
+            found |= dict.fromkeys(together, f"{own} cannot while they train privately; use one process")
         return found
 
     @property

@@ -6,10 +6,10 @@ import inspect
 import os
 import re
 import textwrap
-import types
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Any, NamedTuple
 
+from scool_ppl.base.arguments import in_words
 from scool_ppl.base.describe import described
 from scool_ppl.base.options import declared
 from scool_ppl.base.plugins import user_code
@@ -98,10 +98,7 @@ def _part(name: str, model: CooperationModel) -> Part:
 
 def _kind(hint: Any) -> str:
     """A type as the command line takes it."""
-    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    words = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "none", Any: ""}
-    texts = [", ".join(get_args(one)) if get_origin(one) is Literal else words.get(one, str(one)) for one in choices]
-    return " or ".join(texts)
+    return "" if hint is Any else in_words(hint)
 
 
 def _default(value: Any) -> str:

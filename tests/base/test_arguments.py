@@ -104,7 +104,7 @@ def test_names_may_come_in_any_collection() -> None:
 
 
 def test_types_are_described_in_words() -> None:
-    assert in_words((int, type(None))) == "a whole number or none"
-    assert in_words((bool, Literal["a", "b"])) == "true or false or one of a, b"
+    assert in_words(int | None) == "a whole number or none"
+    assert in_words(bool | Literal["a", "b"]) == "true or false or one of a, b"
     with pytest.raises(InputError, match="expected a number or a text"):
         check_hint("it", [], float | str)

@@ -52,5 +52,5 @@ def test_a_file_of_the_users_is_explained_though_it_says_nothing(tmp_path: Path)
     assert told.code == 0, told.err
     assert 'return pyro.sample("Y", dist.Bernoulli(0.3))' in told.out
     (line,) = [line for line in told.out.splitlines() if line.strip().startswith("heads ")]
-    assert line.split() == ["heads", "2", "whole", "number", "-"]
+    assert line.split() == ["heads", "2", "a", "whole", "number", "-"]
     assert "did you mean 'ring'?" in refused("models", "rnig")

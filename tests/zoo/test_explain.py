@@ -38,9 +38,9 @@ def test_a_docstring_is_read_by_its_names(tmp_path: Path) -> None:
     assert set(told) == {"first", "second", "flag", "clip"}, "only its own"
     path.write_text(FILE.replace("{rest}", ""))
     assert explain(path).hyperparameters == [
-        Hyperparameter("first", "whole number", "3", "both of them"),
-        Hyperparameter("second", "a, b", "a", "both of them"),
-        Hyperparameter("clip", "number or none", "none", ""),
+        Hyperparameter("first", "a whole number", "3", "both of them"),
+        Hyperparameter("second", "one of a, b", "a", "both of them"),
+        Hyperparameter("clip", "a number or none", "none", ""),
         Hyperparameter("flag", "true or false", "true", "with `first` inside"),
     ]
 
@@ -54,7 +54,7 @@ def test_types_that_only_checkers_import_are_no_reason_to_refuse(tmp_path: Path)
     path = tmp_path / "mine.py"
     path.write_text(text)
     kinds = {one.name: one.kind for one in explain(path).hyperparameters}
-    assert (kinds["first"], kinds["of"], kinds["least"]) == ("whole number", "", "whole number or none")
+    assert (kinds["first"], kinds["of"], kinds["least"]) == ("a whole number", "", "a whole number or none")
 
 
 def test_all_tracks_of_a_portfolio_are_told() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scool_ppl.base.describe import natural
 from scool_ppl.base.files import opened_npz
 from scool_ppl.data.tables.columns import pandas, texts
 from scool_ppl.errors import InputError, unknown
@@ -81,11 +82,6 @@ def _folder(folder: Path) -> list[Path]:
     if not found:
         raise InputError(f"the folder '{folder}' has no file that ends in {', '.join(ENDINGS)}; put one a client there")
     return sorted(found, key=lambda path: natural(path.stem))
-
-
-def natural(name: str) -> list[str | int]:
-    """Sorts hospital 2 before hospital 10."""
-    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"([0-9]+)", name))]
 
 
 def _by_stem(paths: Sequence[Path]) -> dict[str, Path]:

@@ -12,8 +12,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from scool_ppl.base.describe import listed
-from scool_ppl.data.tables.reading import natural
+from scool_ppl.base.describe import listed, natural
 from scool_ppl.errors import USER_ERRORS, InputError, ScoolError
 from scool_ppl.far.flower.records import (
     Packing,

@@ -15,7 +15,7 @@ from scool_ppl.data.texts import texts
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "ann.txt").write_text("the cat sat on the mat. " * 10)
     (tmp_path / "bob").mkdir()
-    for name, text in (("2.txt", "zwei " * 20), ("1.txt", "eins " * 20)):
+    for name, text in (("10.txt", "zwei " * 20), ("9.txt", "eins " * 20)):
         (tmp_path / "bob" / name).write_text(text)
     (tmp_path / "notes.md").write_text("nobody's")
     return tmp_path
@@ -36,10 +36,16 @@ def test_every_file_and_every_folder_is_a_client(folder: Path) -> None:
         assert len(found.test[client]) == round(0.2 * len(rows))
 
 
+def test_clients_come_in_the_order_of_their_numbers(folder: Path) -> None:
+    for number in (10, 9):
+        (folder / f"bob {number}.txt").write_text("word " * 50)
+    assert texts(str(folder), 0, length=8).names == ("ann", "bob", "bob 9", "bob 10")
+
+
 def test_endings_in_capitals_are_read_and_hidden_files_are_not(folder: Path) -> None:
     before = texts(str(folder), 0, length=8)
     (folder / "ann.txt").rename(folder / "ann.TXT")
-    (folder / "bob/2.txt").rename(folder / "bob/2.Txt")
+    (folder / "bob/10.txt").rename(folder / "bob/10.Txt")
     for hidden in (folder / ".draft.txt", folder / "bob/._1.txt", folder / "bob/.old/0.txt"):
         hidden.parent.mkdir(exist_ok=True)
         hidden.write_text("not meant")
