@@ -22,13 +22,13 @@ def draw_deployment(
     order = np.argsort(np.array(groups if groups is not None else [0] * len(names)), kind="stable")
     figure = new_figure((float(np.clip(2.6 + 0.2 * len(names), 5.0, 15)), 3.2))
     axes = figure.add_subplot()
-    bottom = np.zeros(len(names))
+    bottom, edges = np.zeros(len(names)), np.arange(len(names) + 1) - 0.5
     for place, candidate in enumerate(candidates):
-        height = shares[order, place]
-        axes.bar(
-            range(len(names)), height, bottom=bottom, width=0.9, color=PALETTE[place % len(PALETTE)], label=candidate
-        )
-        bottom += height
+        top = bottom + shares[order, place]
+        colour = PALETTE[place % len(PALETTE)]
+        axes.stairs(top, edges, baseline=bottom, fill=True, color=colour, linewidth=0, label=candidate)
+        bottom = top
+    axes.vlines(edges[1:-1], 0, 1, color="white", linewidth=min(1.5, 60 / len(names)))
     if groups is not None:
         sorted_groups = np.array(groups)[order]
         for last in np.flatnonzero(np.diff(sorted_groups)):

@@ -15,7 +15,8 @@ WEIGHTS = torch.tensor([[0.2, 0.8], [1.0, 0.0], [0.5, 0.5]])
 def bars(figure):
     """By client from left to right, the heights of its pieces from the bottom up."""
     (axes,) = figure.axes
-    return [[container[place].get_height() for container in axes.containers] for place in range(len(WEIGHTS))]
+    steps = [patch.get_data() for patch in axes.patches]
+    return [[values[place] - baseline[place] for values, _, baseline in steps] for place in range(len(WEIGHTS))]
 
 
 def test_a_bar_is_cut_into_the_shares_of_the_candidates() -> None:
