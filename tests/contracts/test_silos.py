@@ -86,6 +86,14 @@ def begun(here: Place, command: str) -> subprocess.Popen[bytes]:
         )
 
 
+def configured(here: Place, name: str, address: str, *more: str) -> None:
+    """Flower's own folder beside everything else, and in it the SuperLink that this is."""
+    here.environment |= {"FLWR_HOME": str(here.folder / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
+    (here.folder / "flwr").mkdir()
+    told = [f"[superlink.{name}]", f'address = "{address}"', "insecure = true", *more, ""]
+    (here.folder / "flwr" / "config.toml").write_text("\n".join(told))
+
+
 def test_the_page_and_what_it_says_of_failures(tmp_path: Path) -> None:
     with place(tmp_path) as here:
         printed = [here.run(step) for step in steps(ROOT / "docs" / "silos.md")]
@@ -136,11 +144,7 @@ def test_the_same_app_in_a_simulation(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed; `make test-nightly` does it")
     spec = "permuted:digits:clients=8,groups=2,train=40"
     with place(tmp_path) as here:
-        here.environment |= {"FLWR_HOME": str(tmp_path / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
-        (tmp_path / "flwr").mkdir()
-        (tmp_path / "flwr" / "config.toml").write_text(
-            '[superlink.made-up]\naddress = "127.0.0.1:9543"\ninsecure = true\noptions.num-supernodes = 4\n'
-        )
+        configured(here, "made-up", "127.0.0.1:9543", "options.num-supernodes = 4")
         here.serve("flower-superlink --insecure --simulation --port 9543 --disable-runtime-dependency-installation")
         config = f'model="scool_sbm" clients=8 rounds=4 seed=1 federation="{spec}" out="{tmp_path}/run"'
         (block, *_) = steps(ROOT / "docs" / "silos.md")
@@ -161,11 +165,7 @@ def test_networks_of_100_megabytes_travel(tmp_path: Path) -> None:
         f'seed=1 timeout=1500.0 out="{tmp_path}/run"'
     )
     with place(tmp_path) as here:
-        here.environment |= {"FLWR_HOME": str(tmp_path / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
-        (tmp_path / "flwr").mkdir()
-        (tmp_path / "flwr" / "config.toml").write_text(
-            '[superlink.large]\naddress = "127.0.0.1:9643"\ninsecure = true\n'
-        )
+        configured(here, "large", "127.0.0.1:9643")
         here.serve("flower-superlink --insecure --host 127.0.0.1 --port 9643 --disable-runtime-dependency-installation")
         node = f'data="{tmp_path}/mine.npz" keep="{tmp_path}/kept"'
         here.serve(f"flower-supernode --insecure --superlink 127.0.0.1:9643 --port 9644 --node-config '{node}'")

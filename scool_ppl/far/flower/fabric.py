@@ -6,6 +6,7 @@ Here, and in `flower/records.py`, is all that the library has to do with flwr; a
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flwr.app import Context, Message, RecordDict
@@ -60,14 +61,15 @@ class FlowerFabric:
         self.trips, self.bytes, self.round = 0, 0, 0
 
     def describe(self) -> dict[str, Description]:
-        """All clients, once they are there."""
-        told: dict[str, Description] = {}
-        asked, why, end = set[int](), dict[int, str](), time.monotonic() + self.wait
+        """All clients, once they are there; what keeps a node from taking part is a warning at once."""
+        told, asked, end = dict[str, Description](), set[int](), time.monotonic() + self.wait
+        why, warned = dict[int, str](), set[str]()
         while True:
             left = max(end - time.monotonic(), POLL)
             names = {node.node_id: node.name for node in self.grid.get_nodes() if node.node_id not in asked}
             contents = {node: words(name=name) for node, name in names.items()}
-            replies, why = self._trip(DESCRIBE, contents, min(self.timeout, left))
+            replies, silent = self._trip(DESCRIBE, contents, min(self.timeout, left))
+            why = {node: why.get(node, fault) for node, fault in silent.items()}  # what it said before says more
             for node, reply in replies.items():
                 try:
                     self._meet(node, names[node], reply, told)
@@ -76,6 +78,9 @@ class FlowerFabric:
                     why[node] = str(error)
             if len(told) >= self.clients or time.monotonic() >= end:
                 break
+            for fault in set(why.values()) - warned:
+                warned.add(fault)
+                warnings.warn(f"a node cannot take part yet, it is asked again: {fault}", stacklevel=2)
             time.sleep(min(AGAIN if why else 5 * POLL, left))
         if len(told) != self.clients:
             found = f"{len(told)} clients have come ({listed(told)})" if told else "no client has come"

@@ -189,6 +189,10 @@ def silos(names: tuple[str, ...] = (), said: tuple[str, ...] = NAMES, federation
     return grid_of(each, names)
 
 
+UNTIL_TIME_IS_UP = pytest.mark.filterwarnings("ignore:a node cannot take part yet")
+
+
+@UNTIL_TIME_IS_UP
 def test_a_silo_is_called_what_its_key_is_registered_as() -> None:
     assert list(fabric(silos(NAMES)).describe()) == list(NAMES)
     told = refused(flower.FlowerFabric(silos(NAMES, (*NAMES[:3], "somebody")), K, 60.0, 0.05))
@@ -226,8 +230,23 @@ def test_a_silo_that_cannot_describe_itself_is_asked_again() -> None:
         return reply
 
     where.spoil = spoil
-    assert len(fabric(where).describe()) == K
-    where.spoil = lambda node, message, reply: (broken.append(1), spoil(node, message, reply))[1]
+    with pytest.warns(UserWarning, match="a node cannot take part yet, .* InputError: no file at 'mine.npz'") as caught:
+        assert len(fabric(where).describe()) == K
+    assert len(caught) == 1
+
+
+@UNTIL_TIME_IS_UP
+def test_who_never_describes_itself_is_told_in_the_end() -> None:
+    """By what the node has said, though it is silent since."""
+    where, said = grid(), list[Any]()
+
+    def spoil(node: int, message: Any, reply: Any) -> Any:
+        if node != FIRST + 1:
+            return reply
+        said.append(records.words(fault="InputError: no file at 'mine.npz'"))
+        return flwr.Message(said[0], reply_to=message) if len(said) == 1 else None
+
+    where.spoil = spoil
     assert "one of the nodes says: InputError: no file at 'mine.npz'" in refused(
         flower.FlowerFabric(where, K, 60.0, 0.05)
     )
