@@ -745,6 +745,51 @@ def test_fc_leaves_out_a_network_that_has_broken() -> None:
     assert int((rows[well][:, well] > 0).sum()) > 3
 
 
+# CFL.
+
+
+def lowest_cut(updates: dict[int, Tensor]) -> set[int]:
+    """The side without the first client of the cut with the lowest highest cosine across, among all cuts."""
+    first, *others = sorted(updates)
+    found: list[tuple[float, set[int]]] = []
+    for size in range(1, len(others) + 1):
+        for side in itertools.combinations(others, size):
+            rest = [first, *(client for client in others if client not in side)]
+            cosines = [torch.cosine_similarity(updates[i], updates[j], dim=0) for i in side for j in rest]
+            found.append((float(max(cosines)), set(side)))
+    return min(found, key=lambda cut: cut[0])[1]
+
+
+def test_cfl_cuts_clusters_that_rest_while_their_clients_do_not() -> None:
+    whose, eps1, eps2 = clients(7, batch_size=2), 0.2, 0.29
+    count = [6.0 + i for i in range(7)]
+    em = EM(built("cfl", whose, eps1=eps1, eps2=eps2), whose, Schedule(local_steps=6))
+    state, clusters, seen = em.init(), [set(range(7))], []
+    for _ in range(5):
+        before = state.params
+        state, info = em.step(state)
+        moved = torch.cat([(info.trained[name] - before[name]).flatten(1) for name in before], 1)
+        for whole in [cluster for cluster in clusters if len(cluster) > 1]:
+            mean = sum((count[i] * moved[i] for i in whole), torch.tensor(0.0)) / sum(count[i] for i in whole)
+            rests, quiet = bool(mean.norm() < eps1), all(moved[i].norm() <= eps2 for i in whole)
+            if rests and not quiet:
+                side = lowest_cut({i: moved[i] for i in whole})
+                clusters = [each for each in clusters if each != whole] + [whole - side, side]
+            seen.append((rests, quiet))
+        for cluster in clusters:
+            for i in cluster:
+                total = sum(count[j] for j in cluster)
+                mixed = {
+                    name: sum((count[j] * value[j] for j in cluster), torch.tensor(0.0)) / total
+                    for name, value in info.trained.items()
+                }
+                close_networks(state.params, i, mixed)
+                row = torch.tensor([count[j] / total if j in cluster else 0.0 for j in range(7)], dtype=torch.float64)
+                close(state.moments["Y"][i], row)
+    assert set(seen) == {(False, False), (True, False), (True, True)}
+    assert sorted(map(len, clusters)) == [1, 1, 2, 3]
+
+
 # Components: seats without data.
 
 
