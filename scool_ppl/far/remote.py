@@ -25,7 +25,7 @@ from scool_ppl.tasks.named import written
 from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
 from scool_ppl.train.demands import Demand, check_demands
 from scool_ppl.train.networks.parts import Parts
-from scool_ppl.train.privacy.account import Account
+from scool_ppl.train.privacy.account import STEPS, Account, steps_made
 from scool_ppl.train.privacy.evidence import check_question
 from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.train.questions import Ensemble, Mixture, Params, Predictor, Question
@@ -193,8 +193,11 @@ class RemoteClients:
                 "images were to count differently in steps that clients elsewhere take together, expected one of the two; "
                 "choose another mixing rule, or clients in one process"
             )
+        state = optimizer_state or {}
+        if self.account is not None:
+            state = {**state, STEPS: steps_made(state, self.num_clients)}
         training = Training(
-            self.exchange, self._roster, self.batch_size, self.shapes, self.private, params, optimizer_state or {}, plan
+            self.exchange, self._roster, self.batch_size, self.shapes, self.private, params, state, plan
         )
         if plan.shares is not None:
             assert not isinstance(pull, Coupling)

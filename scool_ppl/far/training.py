@@ -122,7 +122,7 @@ class Training:
         def build(i: int) -> Job:
             tensors = {"theta": theta[i], **Sent(theta, homes).home(i), **self._state(i)}
             if self.made is not None:
-                tensors[STEPS] = self.made[i]
+                tensors[STEPS] = self.made[i].clone()
             if self.plan.importance is not None:
                 tensors["importance"] = self.plan.importance[i]
             if pull is not None and centre is not None:
