@@ -122,6 +122,7 @@ class RemoteClients:
             found |= dict.fromkeys(together, why)
         if self.account is not None:
             found |= dict.fromkeys(together, f"{own} cannot while they train privately; use one process")
+            found["several networks"] = "and private training accounts for one; train without noise"
         return found
 
     @property

@@ -104,8 +104,6 @@ class ShardedClients(Wrapper):
         """Local training of each rank's clients."""
         check_demands(self.refused, plan.demands)
         assert not isinstance(plan.pull, Coupling)
-        if plan.importance is not None:
-            raise InputError("images were to count differently where processes share the networks; leave --shard out")
         pull = None if plan.pull is None else Pull(self._mine(plan.pull.centre), rows_of(plan.pull.strength, self.here))
         absent = tuple(i - self.here.start for i in plan.absent if i in self.here)
         mine, state = self._mine(params), self._mine(optimizer_state or {})

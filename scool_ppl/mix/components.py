@@ -74,7 +74,7 @@ class CopyComponents(Mixing):
     """
 
     source: str = "source"
-    demands = ("mixtures",)
+    demands = ("mixtures", "several networks")
     samples: Tensor | None = None
 
     def __post_init__(self) -> None:

@@ -181,10 +181,14 @@ class Clients:
 
     @property
     def refused(self) -> Mapping[Demand, str]:
-        """Private training accounts for a client's own images, and what is private meets others' without random numbers."""
+        """Private training accounts for one network on a client's own images, and what is private meets others' without
+        random numbers.
+        """
         if self.privacy is not None:
-            why = "and private training accounts for nobody's images but one's own; train without noise"
-            return {"others' data": why}
+            return {
+                "others' data": "and private training accounts for nobody's images but one's own; train without noise",
+                "several networks": "and private training accounts for one; train without noise",
+            }
         if self.parts.private and self.draws_noise:
             return {"others' data": "which private parts of networks with dropout cannot; declare nothing private"}
         return {}
@@ -242,11 +246,6 @@ class Clients:
                 f"epochs={plan.epochs}, steps={plan.steps}: expected epochs of at least 0, steps of at least 1 or None"
             )
         check_demands(self.refused, plan.demands)
-        if self.privacy is not None and plan.importance is not None:
-            raise InputError(
-                "the model trains several networks on each client's images, expected one: of private training no more is "
-                "accounted for; choose another model, or train without noise"
-            )
         batches = self.batches(plan, steps_made(optimizer_state or {}, self.num_clients))
         if plan.importance is not None:
             batches = weighted(batches, self.federation.train, plan.importance)

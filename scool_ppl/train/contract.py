@@ -95,6 +95,7 @@ class Plan(NamedTuple):
         asked: dict[Demand, bool] = {
             "lock step": isinstance(self.pull, Coupling),
             "others' data": self.shares is not None,
+            "several networks": self.importance is not None,
         }
         return {demand for demand, there in asked.items() if there}
 

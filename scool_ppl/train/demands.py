@@ -7,7 +7,7 @@ from typing import Literal
 
 from scool_ppl.errors import InputError, unknown
 
-Demand = Literal["lock step", "others' data", "mixtures", "components", "gradients", "all networks"]
+Demand = Literal["lock step", "others' data", "mixtures", "components", "gradients", "all networks", "several networks"]
 
 MEANING: dict[Demand, str] = {
     "lock step": "is pulled towards others' networks at every step of training",
@@ -16,6 +16,7 @@ MEANING: dict[Demand, str] = {
     "components": "has components, networks that belong to no client",
     "gradients": "looks at gradients of clients' losses",
     "all networks": "reads the networks of all clients at once",
+    "several networks": "trains several networks on each client's images",
 }
 """What a model does that demands this."""
 

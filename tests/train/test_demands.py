@@ -90,11 +90,12 @@ def with_dropout() -> nn.Module:
 @pytest.mark.parametrize(
     ("clients", "models", "words"),
     [
-        (lambda: Clients(FEDERATION, privacy=Privacy(0.0, 1.0)), ["federico"], "train without noise"),
+        (lambda: Clients(FEDERATION, privacy=Privacy(0.0, 1.0)), ["federico", "fedem"], "train without noise"),
+        (lambda: remote(Clients(FEDERATION, privacy=Privacy(0.0, 1.0))), ["fedem"], "train without noise"),
         (lambda: remote(Clients(FEDERATION, with_dropout)), ["cobo", "federico"], "take another network"),
         (lambda: remote(Clients(FEDERATION, private=["*bias"])), ["federico"], "declare nothing private"),
     ],
-    ids=["private training", "dropout elsewhere", "private parts elsewhere"],
+    ids=["private training", "private training elsewhere", "dropout elsewhere", "private parts elsewhere"],
 )
 def test_who_cannot_do_it_refuses_when_the_model_is_chosen(clients: Any, models: list[str], words: str) -> None:
     there = clients()
