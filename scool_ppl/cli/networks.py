@@ -11,6 +11,7 @@ from scool_ppl.base.progress import counted
 from scool_ppl.cli.options import DataRoot, Download, Quiet
 from scool_ppl.deploy.exporting import FORMATS, format_named
 from scool_ppl.deploy.exporting import export as exported
+from scool_ppl.errors import InputError
 from scool_ppl.runs.folder import Run
 from scool_ppl.workbench.predict import TABLES
 from scool_ppl.workbench.predict import predict as predicted
@@ -43,6 +44,10 @@ def predict(
     """
     table = inputs is not None and inputs.suffix in TABLES
     file = out or Path("predictions.csv" if table else "predictions.npz")
+    if inputs is not None and inputs.exists() and file.exists() and file.samefile(inputs):
+        raise InputError(
+            f"predictions would replace the inputs '{inputs}', expected another file; choose another --out"
+        )
     found = predicted(run, inputs, client or (), data_root=data_root, download=download)
     found.save(file)
     several = len(found.names) > 1

@@ -21,6 +21,8 @@ def write_report(path: str | os.PathLike[str], out: str | os.PathLike[str] | Non
 
     Returns the file's path; default: report.html in the folder, or beside the .json with its name.
     """
+    if out is not None and Path(out).suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--out is '{out}', expected a file that ends in .html; rename it")
     page, target = _page(Path(path))
     target = target if out is None else Path(out)
     with replacing(target) as temporary:

@@ -76,6 +76,16 @@ def test_a_new_table_is_answered_by_labels_and_probabilities(of_tables: Path, tm
     torch.testing.assert_close(network(raw), network.from_prepared(inputs), rtol=1e-4, atol=1e-4)
 
 
+def test_predictions_do_not_replace_what_they_are_of(of_tables: Path, tmp_path: Path) -> None:
+    table = tmp_path / "predictions.csv"
+    hospitals()[NAMES[0]].head(2).to_csv(table, index=False)
+    (tmp_path / "link.csv").symlink_to(table)
+    before = table.read_bytes()
+    for inputs, out in ((table, table), (tmp_path / "link.csv", table)):
+        assert "would replace the inputs" in refused("predict", of_tables, inputs, "--out", out)
+    assert table.read_bytes() == before
+
+
 def test_all_clients_answer_line_by_line(of_tables: Path, tmp_path: Path) -> None:
     hospitals()[NAMES[0]].head(2).to_csv(tmp_path / "new.csv", index=False)
     strange = scool("predict", of_tables, tmp_path / "new.csv", "--out", tmp_path / "out.csv")

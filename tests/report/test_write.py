@@ -56,6 +56,8 @@ def test_a_file_of_its_own_choice_and_an_old_one_replaced(tmp_path: Path) -> Non
 def test_what_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no folder of a run or a comparison"):
         write_report(tmp_path)
+    with pytest.raises(InputError, match=r"table\.csv', expected a file that ends in \.html"):
+        write_report(tmp_path, tmp_path / "table.csv")
     (tmp_path / "list.json").write_text("[1]")
     with pytest.raises(InputError, match="holds list, expected an object"):
         write_report(tmp_path / "list.json")
