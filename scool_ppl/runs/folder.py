@@ -58,9 +58,11 @@ class Run:
         folder = Path(path)
         with _writable(folder):
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-                remedy = ", or replace it by `scool fit --overwrite`" if (folder / MARK).is_file() else ""
-                if remedy and not (folder / SUMMARY).exists():
-                    remedy = f", go on with `scool resume {folder}`{remedy}"
+                remedy = ""
+                if (folder / MARK).is_file() and not _several(Run(folder).settings):
+                    remedy = ", or replace it by `scool fit --overwrite`"
+                    if not (folder / SUMMARY).exists():
+                        remedy = f", go on with `scool resume {folder}`{remedy}"
                 raise InputError(
                     f"'{folder}' exists and is not empty, expected a new folder; choose another --out{remedy}"
                 )
@@ -191,6 +193,7 @@ class Run:
         return self.network(client).predict(inputs)
 
     def _shipped(self) -> tuple[Deployment, Blueprint]:
+        self.check_single()
         _, deployment, blueprint = deployed.load(self.path)
         if blueprint is None:
             raise InputError(
@@ -206,8 +209,14 @@ class Run:
         self.check_finished()
         return draw(self, threshold)
 
+    def check_single(self) -> None:
+        """Raises InputError where the folder is of several fits, whose networks are not kept."""
+        if several := _several(self.settings):
+            raise InputError(f"'{self.path}' is the folder of a {several}, expected that of a fit; `scool fit` a model")
+
     def check_finished(self) -> None:
         """Raises InputError, which says how to go on, unless the run has ended."""
+        self.check_single()
         if not (self.path / SUMMARY).is_file():
             raise InputError(self._unfinished())
 
@@ -226,8 +235,6 @@ class Run:
 
     def _unfinished(self) -> str:
         settings, done = self.settings, last_round(self.path)
-        if "comparison" in settings:
-            return f"'{self.path}' is the folder of a comparison, expected that of a fit"
         way = f"`scool resume {self.path}`" if "model" in settings else "EM.fit(..., resume=True), then Run.finish"
         return f"'{self.path}' has no {SUMMARY}: its run has not ended, it stopped after round {done}; go on with {way}"
 
@@ -253,6 +260,11 @@ def milestone(round: int) -> bool:
     """Rounds 1, 2, 5, 10, 20, 50, ...: those whose graphs are kept."""
     digits = str(round)
     return digits[0] in "125" and not digits[1:].strip("0")
+
+
+def _several(settings: Row) -> str:
+    """What a folder is that `scool compare` or `scool choose` wrote; nothing for a run."""
+    return next((kind for kind in ("comparison", "choice") if kind in settings), "")
 
 
 def _flock(descriptor: int, folder: Path) -> None:

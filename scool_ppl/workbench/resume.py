@@ -40,6 +40,7 @@ class Request:
     @classmethod
     def read(cls, run: Run, device: str | None = None) -> Request:
         """Of a run that `scool fit` began; `device` in place of the one that it was trained on."""
+        run.check_single()
         known = {one.name for one in fields(cls)}
         asked = {name: value for name, value in run.settings.items() if name in known}
         if device is not None and isinstance(asked.get("settings"), dict):

@@ -91,9 +91,16 @@ def test_a_run_without_rounds_cannot_finish(tmp_path: Path) -> None:
     scool = Run.create(tmp_path / "scool", {"model": "local"})
     with pytest.raises(InputError, match=r"summary\.json.*`scool resume .*scool`"):
         scool.draw()
-    comparison = Run.create(tmp_path / "comparison", {"comparison": ["local"]})
-    with pytest.raises(InputError, match="folder of a comparison"):
-        comparison.draw()
+
+
+@pytest.mark.parametrize("several", ["comparison", "choice"])
+def test_the_folder_of_several_fits_is_none_of_a_run(several: str, tmp_path: Path) -> None:
+    folder = Run.create(tmp_path / several, {several: ["local"]})
+    for use in (folder.draw, folder.networks):
+        with pytest.raises(InputError, match=f"folder of a {several}, expected that of a fit"):
+            use()
+    with pytest.raises(InputError, match=r"choose another --out$"):
+        Run.vacant(folder.path)
 
 
 def test_free_names_count_up(tmp_path: Path) -> None:

@@ -124,3 +124,10 @@ def test_a_run_of_another_file_does_not_open(tmp_path: Path, monkeypatch: pytest
     file.write_text(file.read_text() + "\n")
     with pytest.raises(InputError, match=r"the model file .*mine.py' is not what it was"):
         open_run(tmp_path / "run")
+
+
+def test_a_comparison_is_no_run_to_go_on_with(tmp_path: Path) -> None:
+    folder = Run.create(tmp_path / "comparison", {"comparison": ["local"]}).path
+    for use in (open_run, resume):
+        with pytest.raises(InputError, match="folder of a comparison, expected that of a fit"):
+            use(folder)
