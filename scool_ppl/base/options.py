@@ -70,6 +70,6 @@ def _value(what: str, text: str, hint: Any) -> Any:
         if choice in (int, float, str):
             with suppress(ValueError):
                 value = choice(text)
-                if not isinstance(value, float) or math.isfinite(value):
+                if isinstance(value, str) or (math.isfinite(value) if choice is float else abs(value) < 2**63):
                     return value
     raise InputError(f"{what} is '{text}', expected {in_words(hint)}")

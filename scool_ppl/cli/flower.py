@@ -13,7 +13,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.workbench.settings import Settings
 from scool_ppl.workbench.silos import OWN, check_silo, run_config
 
-commands = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+commands = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 PYPROJECT = """\
 # Who learns from whom, over silos that keep their data. `flwr run` begins a run; --run-config sets what is below.
@@ -64,8 +64,10 @@ app = client_app(silo)
 
 
 @commands.callback()
-def flower() -> None:
+def flower(context: typer.Context) -> None:
     """Write the Flower app of silos, or check a silo's file."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @commands.command()

@@ -8,6 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from scool_ppl.errors import ClientError, InputError, RunError, StoppedError
+from scool_ppl.errors import ClientError, InputError, RunError, ScoolError, StoppedError
 
 COMMANDS = {
     **dict.fromkeys(("fit", "resume"), "commands"),
@@ -65,7 +66,7 @@ def summaries() -> Iterator[tuple[str, str]]:
 app = typer.Typer(
     cls=Commands,
     help="Learn who should learn from whom: cooperation graphs between clients, inferred while they train.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -95,7 +96,10 @@ def scool(
         bool, typer.Option(TRACEBACK, help="show where an error comes from, also after COMMAND")
     ] = False,
 ) -> None:
-    """Commands are found by `Commands`."""
+    """Commands are found by `Commands`; without one, help is what is meant."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        return
     many = int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
     if many > 1 and context.invoked_subcommand not in TOGETHER:
         found = f"torchrun has begun {many} processes of `scool {context.invoked_subcommand}`"
@@ -114,7 +118,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _once()
-            code = app(arguments, standalone_mode=False, prog_name="scool")
+            with _within_limits():
+                code = app(arguments, standalone_mode=False, prog_name="scool")
         if code == 130:  # newer typer returns this where older ones raise
             code = _complain("interrupted", 130)
     except InputError as error:
@@ -129,6 +134,21 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = _complain("interrupted", 130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _within_limits() -> Iterator[None]:
+    """Numbers that fit into no tensor and tensors that fit into no memory are told as a run that failed."""
+    try:
+        yield
+    except (MemoryError, OverflowError, RuntimeError) as error:
+        memory = isinstance(error, MemoryError) or "allocate" in str(error)  # as torch says on any device
+        if isinstance(error, ScoolError) or not (memory or isinstance(error, OverflowError)):
+            raise
+        found = "not enough memory" if memory else f"a number is too large ({error})"
+        raise RunError(
+            f"{found}; take fewer clients, epochs or steps, smaller batches or a narrower network"
+        ) from error
 
 
 def _once() -> Callable[..., None]:

@@ -18,6 +18,7 @@ from scool_ppl.cli.main import main
         (["fit", "ditto", "strength=-1"], "strength is -1.0"),
         (["fit", "l2c", "learning_rate=-1", "--warmup-epochs=1"], "Invalid learning rate"),
         (["fit", "latent_space", "spread=0"], "spread is 0.0"),
+        (["fit", "--federation=permuted:digits:clients=99999999999999999999"], "clients is '99999999999999999999'"),
         (["check", "nowhere.py"], "no model file at 'nowhere.py'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

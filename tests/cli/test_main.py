@@ -47,6 +47,11 @@ def test_version_and_short_help() -> None:
         assert "Usage: scool" in short.out
 
 
+def test_without_a_command_help_is_shown() -> None:
+    for group in ((), ("flower",)):
+        assert scool(*group) == scool(*group, "--help")
+
+
 def test_a_command_that_is_none_is_one_line() -> None:
     assert "No such command 'fti'; see `scool --help`" in refused("fti")
     assert "No such option: --netwrk" in refused("fit", "--netwrk", "linear")
@@ -75,6 +80,9 @@ def test_a_warning_is_one_line_once(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     [
         (InputError("no such thing;\n  do that"), 2),
         (RunError("broke"), 3),
+        (MemoryError(), 3),
+        (OverflowError("int too big to convert"), 3),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory:\n  you tried to allocate 64 bytes"), 3),
         (ClientError({"client 0": "died"}), 3),
         (StoppedError("stopped"), 130),
         (KeyboardInterrupt(), 130),
@@ -92,6 +100,15 @@ def test_an_error_is_one_line_with_its_code(
     assert stop.value.code == code
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("scool: ")
+
+
+def test_a_defect_is_not_told_as_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr("scool_ppl.cli.models.model_names", fails)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        main(["models"])
 
 
 def test_the_root_has_its_rooms_and_nothing_else() -> None:
