@@ -83,7 +83,7 @@ class Settings:
     )
     width: float | None = _option(None, "width of cnn, resnet9, chars and lora, 1 is the papers'")
     frozen: str | None = _option(
-        None, "parameters that are not trained, the same for all clients: names or patterns, e.g. '0.*,2.*'"
+        None, "parameters that are not trained, the same for all clients: names or patterns, e.g. '1.*'"
     )
     private: str | None = _option(None, "parameters that stay with their client and are never mixed, e.g. '3.*'")
     executor: Literal["auto", "stacked", "loop"] = _option(
@@ -113,6 +113,10 @@ class Settings:
             raise InputError(f"rounds={self.rounds}, expected at least 1")
         if not 0 < self.rate < math.inf:
             raise InputError(f"learning_rate={self.rate}, expected a positive number; leave it out for the default")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"momentum={self.momentum}, expected a number from 0 to below 1")
+        if not 0 <= self.weight_decay < math.inf:
+            raise InputError(f"weight_decay={self.weight_decay}, expected a finite number of at least 0")
         if self.momentum and self.optimizer != "sgd":
             raise InputError(
                 f"momentum={self.momentum} was given for {self.optimizer}, expected it for sgd; leave it out"
