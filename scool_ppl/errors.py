@@ -67,6 +67,6 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not among the known ones, with the nearest of them."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else "choose one of them"
+    hint = f"did you mean '{near[0]}'?" if near else "choose one of them" if names else "leave it out"
     listing = ", ".join(names) if names else "none"
     return InputError(f"unknown {kind} '{name}'; known: {listing}; {hint}")

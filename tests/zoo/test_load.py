@@ -152,7 +152,7 @@ def test_hyperparameters_reach_the_parts() -> None:
         ("scool", {}, "unknown model 'scool'.*did you mean"),
         ("elsewhere/mine.py", {}, "no model file at 'elsewhere/mine.py'"),
         ("scool_sbm", {"block": 3}, "unknown hyperparameter of scool_sbm 'block'.*did you mean 'blocks'"),
-        ("local", {"blocks": 3}, "unknown hyperparameter of local 'blocks'; known: none"),
+        ("local", {"blocks": 3}, "unknown hyperparameter of local 'blocks'; known: none; leave it out"),
     ],
 )
 def test_unknown_names_are_refused(model: str, choices: dict[str, int], words: str) -> None:

@@ -149,6 +149,8 @@ def _file(path: Path) -> Any:
         raise
     except ImportError as error:
         raise InputError(f"cannot read '{path}' without pyarrow; pip install 'scool_ppl[tables]'") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read '{path}' ({error.reason}), expected text in UTF-8; save it as that") from error
     except (OSError, ValueError, KeyError, EOFError) as error:  # those of the parsers are ValueErrors
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"cannot read '{path}' ({reason}); expected a table with a line of column names") from error

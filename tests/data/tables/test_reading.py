@@ -103,12 +103,14 @@ def test_the_rows_of_one_table_are_their_owners() -> None:
 
 def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.csv").write_text('a,b\n1,2\n"3')
+    (tmp_path / "latin.csv").write_text("a,b\n1,grün", encoding="latin-1")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "broken.parquet").write_text("PAR")
     np.savez(tmp_path / "images.npz", images=np.zeros((2, 3, 4, 4)))
     frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
     cases: list[tuple[Callable[[], Any], str]] = [
         (lambda: read_table(tmp_path / "broken.csv"), "cannot read"),
+        (lambda: read_table(tmp_path / "latin.csv"), "expected text in UTF-8"),
         (lambda: read_table(tmp_path / "empty.csv"), "empty.csv' (No columns"),
         (lambda: read_table(tmp_path / "broken.parquet"), "cannot read"),
         (lambda: read_table(tmp_path / "images.npz"), "an array 'images' of shape (2, 3, 4, 4), expected columns"),
