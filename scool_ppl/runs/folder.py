@@ -42,10 +42,12 @@ class Run:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], settings: Row | None = None, *, overwrite: bool = False) -> Run:
-        """A new folder; one that holds something is refused, or emptied if it is a run and `overwrite` says so."""
+        """A new folder; one that holds something is refused, or emptied if `overwrite` says so and it holds the same: a
+        run gives way to a run, a comparison to a comparison.
+        """
         folder = Path(path)
         with _writable(folder):
-            if overwrite and (folder / MARK).is_file():
+            if overwrite and (folder / MARK).is_file() and _gives_way(folder, settings or {}):
                 with cls(folder).locked():
                     shutil.rmtree(folder)
         run = cls(cls.vacant(folder))
@@ -265,6 +267,14 @@ def milestone(round: int) -> bool:
 def _several(settings: Row) -> str:
     """What a folder is that `scool compare` or `scool choose` wrote; nothing for a run."""
     return next((kind for kind in ("comparison", "choice") if kind in settings), "")
+
+
+def _gives_way(folder: Path, settings: Row) -> bool:
+    """Is the folder of the same kind as what these settings ask for? One whose settings are damaged is of no use."""
+    try:
+        return _several(Run(folder).settings) == _several(settings)
+    except InputError:
+        return True
 
 
 def _flock(descriptor: int, folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -78,6 +80,19 @@ def test_overwriting_leaves_nothing_of_the_old_run(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", {"model": "other"}, overwrite=True)
     assert [path.name for path in run.path.iterdir()] == ["run.json"]
     assert run.settings == {"model": "other"}
+
+
+def test_a_run_replaces_no_comparison_and_a_comparison_no_run(tmp_path: Path) -> None:
+    kinds = [{"model": "ring"}, {"comparison": ["ring", "local"]}, {"choice": ["ring"]}]
+    for there, new in itertools.permutations(kinds, 2):
+        kept = Run.create(tmp_path / "out", there)
+        with pytest.raises(InputError, match="not empty, expected a new folder"):
+            Run.create(tmp_path / "out", new, overwrite=True)
+        assert kept.settings == there
+        assert Run.create(tmp_path / "out", there, overwrite=True).settings == there
+        shutil.rmtree(tmp_path / "out")
+    (Run.create(tmp_path / "out", kinds[1]).path / "run.json").write_text("{")
+    assert Run.create(tmp_path / "out", kinds[0], overwrite=True).settings == kinds[0]
 
 
 def test_a_run_without_rounds_cannot_finish(tmp_path: Path) -> None:
