@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import errno
+import io
 import os
 import sys
 import traceback
@@ -115,6 +117,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     everything = TRACEBACK in options
     arguments = [word for word in options if word != TRACEBACK] + arguments[len(options) :]
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that a terminal cannot show is no reason to fail at the end
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _once()
@@ -138,9 +142,16 @@ def main(arguments: list[str] | None = None) -> None:
 
 @contextmanager
 def _within_limits() -> Iterator[None]:
-    """Numbers that fit into no tensor and tensors that fit into no memory are told as a run that failed."""
+    """Numbers that fit into no tensor, tensors that fit into no memory and what a full disk does not take are told as a
+    run that failed.
+    """
     try:
         yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = f"'{error.filename}'" if error.filename else "the output"
+        raise RunError(f"cannot write {where}: {error.strerror}; make room there, or write elsewhere") from error
     except (MemoryError, OverflowError, RuntimeError) as error:
         memory = isinstance(error, MemoryError) or "allocate" in str(error)  # as torch says on any device
         if isinstance(error, ScoolError) or not (memory or isinstance(error, OverflowError)):

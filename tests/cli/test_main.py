@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import typer
@@ -83,6 +86,7 @@ def test_a_warning_is_one_line_once(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         (MemoryError(), 3),
         (OverflowError("int too big to convert"), 3),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory:\n  you tried to allocate 64 bytes"), 3),
+        (OSError(errno.ENOSPC, "No space left on device"), 3),
         (ClientError({"client 0": "died"}), 3),
         (StoppedError("stopped"), 130),
         (KeyboardInterrupt(), 130),
@@ -100,6 +104,24 @@ def test_an_error_is_one_line_with_its_code(
     assert stop.value.code == code
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("scool: ")
+
+
+def test_output_onto_a_full_disk_is_one_line() -> None:
+    command = [sys.executable, "-m", "scool_ppl", "models", "cfl"]
+    with Path("/dev/full").open("w") as full:
+        failed = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (failed.returncode, len(failed.stderr.splitlines())) == (3, 1)
+
+
+def test_a_name_that_the_terminal_cannot_show_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", narrow)
+    monkeypatch.setattr("scool_ppl.cli.models.model_names", lambda: print("größe") or [])
+    with pytest.raises(SystemExit) as stop:
+        main(["models"])
+    narrow.flush()
+    assert stop.value.code == 0
+    assert narrow.buffer.getvalue().startswith(b"gr\\xf6\\xdfe")  # type: ignore[attr-defined]
 
 
 def test_a_defect_is_not_told_as_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
