@@ -20,6 +20,7 @@ METHODS = (
     Method("Ditto", "ditto", ({"strength": 1.0}, {"strength": 0.1}, {"strength": 0.01})),
     Method("CoBo", "cobo", (SIMPLEX, {**SIMPLEX, "rho": 0.5}, {**SIMPLEX, "gamma": 0.1})),
     Method("SCooL-SBM", "scool_sbm", ({}, {"n_eff": 2.0}, {"n_eff": 20.0})),
+    Method("Hedge, the default", "hedge", RATES, deployed="deployed"),
     Method("Oracle", "oracle", RATES),
 )
 PAPER = {

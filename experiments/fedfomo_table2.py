@@ -11,14 +11,17 @@ from scool_ppl.reproduce import PAPER_CNN, SMALL_CNN, SMOKE, Column, Experiment,
 METHODS = (
     Method("Local Training", "local"),
     Method("FedAvg", "fedavg", deployed="mixed"),
+    Method("CFL", "cfl"),
     Method("FedFomo (n=5)", "fedfomo", ({"count": 5},)),
     Method("FedFomo (n=10)", "fedfomo", ({"count": 10},)),
     Method("SCooL-SBM", "scool_sbm"),
+    Method("Hedge, the default", "hedge", deployed="deployed"),
 )
 NUMBERS = (2, 3, 4, 5, 10)
 PAPER = {
     "Local Training": ("60.03 ± 9.22", "66.61 ± 9.90", "69.12 ± 12.07", "76.52 ± 11.46", "92.64 ± 7.32"),
     "FedAvg": ("38.92 ± 11.88", "21.56 ± 9.14", "22.34 ± 12.36", "32.13 ± 1.95", "10.10 ± 3.65"),
+    "CFL": ("72.58 ± 10.30", "75.69 ± 1.11", "78.31 ± 12.90", "70.04 ± 13.56", "85.22 ± 6.70"),
     "FedFomo (n=5)": ("77.82 ± 2.24", "82.38 ± 0.66", "84.45 ± 0.21", "85.05 ± 0.13", "95.55 ± 0.26"),
     "FedFomo (n=10)": ("79.59 ± 0.34", "83.66 ± 0.72", "84.35 ± 0.38", "85.53 ± 0.53", "95.55 ± 0.06"),
 }

@@ -15,6 +15,7 @@ METHODS = (
     Method("L2C", "l2c"),
     Method("meta-L2C", "meta_l2c"),
     Method("SCooL-SBM", "scool_sbm"),
+    Method("Hedge, the default", "hedge", deployed="deployed"),
 )
 PRINTED: dict[str, dict[str, int | float]] = {
     "DPSGD(s=5 epochs)": {"neighbours": 10},

@@ -8,6 +8,7 @@ METHODS = (
     Method("L2C", "l2c"),
     Method("meta-L2C", "meta_l2c"),
     Method("SCooL-SBM", "scool_sbm"),
+    Method("Hedge, the default", "hedge", deployed="deployed"),
 )
 PRINTED = {"FOMO": {"count": 10}, **{label: {"keep": 10} for label in ("L2C", "meta-L2C", "SCooL-SBM")}}
 """Everybody learns from a tenth; L2C drops the others after ten rounds."""
