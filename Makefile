@@ -12,7 +12,7 @@ fit: .venv/ready  ## a graph, a table and pictures on the embedded default feder
 	$(BIN)/scool fit --baseline --out runs/demo --overwrite
 
 test: .venv/ready-test  ## the tests
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 test-flower: .venv-flower/ready  ## what needs Flower, in an environment of its own: Flower wants older libraries
 	$(FLOWER)/python -m pytest -n 2 -q $(FLOWER_TESTS)
@@ -24,7 +24,7 @@ check: .venv/ready-dev  ## what CI runs: lint, format, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 docs: .venv/ready-docs  ## the documentation as a site, in build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean --config-file docs/site/mkdocs.yml

@@ -23,6 +23,10 @@ def hasty(*names, **choices):
     return model.with_each(shortest) if isinstance(model, Portfolio) else shortest(model)
 
 
+LARGE = {"default", "hostile", "noised_evidence"}
+"""Experiments with tens of columns, which are run at night."""
+
+
 def shortest(model):
     if not isinstance(model.e_step, NaturalGradient):
         return model
@@ -30,7 +34,10 @@ def shortest(model):
 
 
 @pytest.mark.filterwarnings("ignore:training is private, evidence is not")
-@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.nightly] if name in LARGE else []) for name in experiment_names()],
+)
 def test_every_experiment_runs_at_smoke_scale(name, tmp_path, monkeypatch):
     monkeypatch.setattr("scool_ppl.workbench.settings.load_model", hasty)
     answer = scool("reproduce", name, "--out", tmp_path, "--quiet")

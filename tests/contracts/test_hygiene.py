@@ -148,6 +148,7 @@ def test_what_is_watched_can_change() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_rounds(tmp_path: Path) -> None:
     """Of 60 rounds with checkpoints the last 40 leave their rows of history, and little else, behind."""
     python: dict[int, int] = {}

@@ -22,8 +22,8 @@ from tests.helpers.pages import ROOT, run_page, stories
 
 STORIES = {" ".join(page.stem for page in story): story for story in stories()}
 ALONE = "install"
-LONG = {"torchrun"}
-"""Stories whose commands begin many processes."""
+LONG = {"torchrun", "comparing-methods", "your-own-prior", "privacy"}
+"""Stories whose commands begin many processes, or fit many models."""
 ELSEWHERE = "silos"
 """It begins servers, for minutes: tests/contracts/test_silos.py goes through it at night."""
 
@@ -154,6 +154,7 @@ def test_a_story_ends_well(name: str, tmp_path: Path, capfd: pytest.CaptureFixtu
     RESULTS.get(name, lambda folder: None)(tmp_path)
 
 
+@pytest.mark.nightly
 def test_pip_only(tmp_path: Path) -> None:
     """The page is gone through by another Python, with the wheel that pip has installed and away from the repository."""
     builders = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed, no wheel is built")
