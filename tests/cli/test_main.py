@@ -107,7 +107,7 @@ def test_an_error_is_one_line_with_its_code(
 
 
 def test_output_onto_a_full_disk_is_one_line() -> None:
-    command = [sys.executable, "-m", "scool_ppl", "models", "cfl"]
+    command = [sys.executable, "-m", "scool_ppl", "--version"]
     with Path("/dev/full").open("w") as full:
         failed = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (failed.returncode, len(failed.stderr.splitlines())) == (3, 1)

@@ -22,7 +22,7 @@ from tests.helpers.pages import ROOT, run_page, stories
 
 STORIES = {" ".join(page.stem for page in story): story for story in stories()}
 ALONE = "install"
-LONG = {"torchrun", "comparing-methods", "your-own-prior", "privacy"}
+LONG = {"torchrun", "comparing-methods", "your-own-prior", "your-own-data what-is-deployed", "privacy"}
 """Stories whose commands begin many processes, or fit many models."""
 ELSEWHERE = "silos"
 """It begins servers, for minutes: tests/contracts/test_silos.py goes through it at night."""

@@ -79,6 +79,7 @@ def test_jobs_are_at_least_one(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 def test_processes_end_when_the_one_that_started_them_is_killed():
     """They would hold their memory and wait for work for ever."""
     program = (
