@@ -6,7 +6,7 @@ FLOWER_TESTS := tests/far/flower tests/cli/test_flower.py tests/workbench/test_s
 
 .PHONY: fit test test-flower test-nightly check docs browser bench bench-quick clean
 
-BENCHMARKS := startup estep look training rounds byhand many far
+BENCHMARKS := startup estep look pairs training rounds byhand many far
 
 fit: .venv/ready  ## a graph, a table and pictures on the embedded default federation
 	$(BIN)/scool fit --baseline --out runs/demo --overwrite

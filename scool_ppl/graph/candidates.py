@@ -188,10 +188,11 @@ class Peers(NamedTuple):
         everybody = Peers.everybody(self.num_clients, includes_self=True)
         return everybody, shared + direct.dense(self.clients_of(values))
 
-    def combine(self, weights: Tensor | None, x: Tensor) -> Tensor:
+    def combine(self, weights: Tensor | None, x: Tensor, out: Tensor | None = None) -> Tensor:
         """sum_j weights[i, j] x[j] over each receiver's candidates, for x (K, ...) -> (K, ...); None: all weigh 1.
 
-        Components, where there are any, have rows in x, too.
+        Components, where there are any, have rows in x, too. out: memory for the sums, used where everybody is a
+        candidate.
         """
         weights = self.mask.to(x) if weights is None else weights.masked_fill(~self.mask, 0).to(x)
         flat = x.reshape(len(x), -1)
@@ -203,7 +204,7 @@ class Peers(NamedTuple):
         if is_shared(flat):
             return self._combine_pieces(weights, flat).view_as(x)
         if self.senders is None:
-            return (weights @ flat).view_as(x)
+            return torch.mm(weights, flat, out=None if out is None else out.view_as(flat)).view_as(x)
         if flat.shape[1] == 0:
             return x[: len(weights)].clone()
         flat, senders = self._of_seats(flat), self.senders.to(x.device)

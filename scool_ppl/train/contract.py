@@ -48,15 +48,18 @@ class Coupling(NamedTuple):
     peers: Peers
     names: tuple[str, ...] | None = None
 
-    def held(self, params: Params) -> Pull:
-        """The pull towards these networks; one that is not finite pulls nobody."""
+    def held(self, params: Params, before: Pull | None = None) -> Pull:
+        """The pull towards these networks; one that is not finite pulls nobody. before: an earlier one that nobody needs
+        any more, whose memory is used.
+        """
         params = params if self.names is None else {name: params[name] for name in self.names}
         broken = [found.cpu() for value in params.values() if (found := not_finite(value.flatten(1))) is not None]
         peers = self.peers.among(~torch.stack(broken).any(0)) if broken else self.peers
         weights = torch.where(peers.mask, self.weights, torch.zeros_like(self.weights))
         total = weights.sum(1)
         share = weights / total.clamp(min=1e-30)[:, None]
-        centre = {name: peers.combine(share, value) for name, value in params.items()}
+        memory = {} if before is None else before.centre
+        centre = {name: peers.combine(share, value, out=memory.get(name)) for name, value in params.items()}
         return Pull(centre, total.to(next(iter(centre.values()))))
 
 

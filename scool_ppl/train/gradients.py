@@ -11,6 +11,7 @@ from scool_ppl.train.forward import Forward
 from scool_ppl.train.questions import Params
 
 PAIRS_AT_ONCE = 256
+_ELEMENTS_AT_ONCE = 2**22  # parameters of the networks half way between pairs, of which there are two gradients, too
 
 
 def midpoint_alignment(forward: Forward, networks: Params, peers: Peers, probe: Probe) -> Tensor:
@@ -22,7 +23,9 @@ def midpoint_alignment(forward: Forward, networks: Params, peers: Peers, probe: 
     receivers, columns, senders = peers.pairs()
     low, high = torch.minimum(receivers, senders), torch.maximum(receivers, senders)
     pairs, where = torch.stack([low, high], 1).unique(dim=0, return_inverse=True)
-    values = [_aligned(forward, networks, chunk, probe) for chunk in pairs.split(PAIRS_AT_ONCE) if len(chunk)]
+    size = sum(value[0].numel() for value in networks.values())
+    at_once = max(1, min(PAIRS_AT_ONCE, _ELEMENTS_AT_ONCE // size))
+    values = [_aligned(forward, networks, chunk, probe) for chunk in pairs.split(at_once) if len(chunk)]
     table = torch.zeros(peers.mask.shape, dtype=torch.float64)
     if values:
         table[receivers, columns] = torch.cat(values).double().cpu()[where]

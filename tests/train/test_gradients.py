@@ -60,7 +60,8 @@ def test_alignment_equals_autograd_pair_by_pair(executor: str, peers: Peers) -> 
     assert len(found[peers.mask].round(decimals=6).unique()) > 3
 
 
-def test_pairs_go_in_chunks_and_each_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["pairs", "parameters"])
+def test_pairs_go_in_chunks_and_each_is_computed_once(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     whose = clients(K)
     params = networks(whose)
     whole = asked(whose, params, Peers.everybody(K))
@@ -73,7 +74,9 @@ def test_pairs_go_in_chunks_and_each_is_computed_once(monkeypatch: pytest.Monkey
 
     aligned = gradients._aligned
     monkeypatch.setattr(gradients, "_aligned", spied)
-    monkeypatch.setattr(gradients, "PAIRS_AT_ONCE", 4)
+    size = sum(value[0].numel() for value in params.values())
+    for name, most in {"pairs": {"PAIRS_AT_ONCE": 4}, "parameters": {"_ELEMENTS_AT_ONCE": 4 * size}}[limit].items():
+        monkeypatch.setattr(gradients, name, most)
     close(asked(whose, params, Peers.everybody(K)), whole)
     assert sizes == [4, 2]  # 6 pairs of 4 clients, each asked for from both sides
 

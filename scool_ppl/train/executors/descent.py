@@ -45,6 +45,7 @@ def descend(
     """One optimiser step on the leaves per leading entry of batches (S, ..., B); the losses (S, ...) and the state."""
     optimizer = _loaded(make, leaves, state)
     shape, losses, together = batches.index.shape[1:], list[Tensor](), list[dict[str, Any]]()
+    rooms = {} if pull is None else {name: torch.empty_like(leaves[name].detach()) for name in pull.centre}
     for number in range(len(batches.index)):
         step = batches.each(itemgetter(number))
         loss, gradients = gradients_of(
@@ -53,9 +54,7 @@ def descend(
         for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
             leaf.grad = None if gradient is None else as_laid_out(gradient, leaf)
             if pull is not None and name in pull.centre:
-                strength = pull.strength.view(*pull.strength.shape, *(1,) * (leaf.dim() - pull.strength.dim()))
-                proximal = strength * (leaf.detach() - pull.centre[name])
-                leaf.grad = as_laid_out(proximal if gradient is None else gradient + proximal, leaf)
+                leaf.grad = _pulled(gradient, leaf, pull.centre[name], pull.strength, rooms[name])
         # One kernel needs a dense gradient for every leaf, and what it keeps of every leaf or of none.
         dense = all(leaf.grad is not None and leaf.grad.layout == torch.strided for leaf in leaves.values())
         if dense and not losses and len({bool(optimizer.state.get(leaf)) for leaf in leaves.values()}) == 1:
@@ -66,6 +65,16 @@ def descend(
         optimizer.step()
         losses.append(loss)
     return torch.stack(losses), _kept(optimizer, leaves)
+
+
+def _pulled(gradient: Tensor | None, leaf: Tensor, centre: Tensor, strength: Tensor, room: Tensor) -> Tensor:
+    """gradient + strength (leaf - centre), computed in `room`, which is laid out as the leaf: at every step fresh memory
+    of a large leaf's size costs more than the sums.
+    """
+    found = torch.sub(leaf.detach(), centre, out=room).mul_(
+        strength.view(*strength.shape, *(1,) * (leaf.dim() - strength.dim()))
+    )
+    return found if gradient is None else found.add_(gradient)
 
 
 def step_by(make: MakeOptimizer, leaves: Mapping[str, Tensor], state: Params, gradients: Params) -> Params:

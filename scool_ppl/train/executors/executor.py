@@ -23,14 +23,23 @@ Then = Callable[[Tensor, slice], Tensor]
 
 
 class Executor(Protocol):
-    """Trains and evaluates K networks on a task; neither changes what it is given."""
+    """Trains and evaluates K networks on a task."""
 
     task: Task
 
     def train(
         self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
     ) -> tuple[Params, Params, Tensor]:
-        """Parameters and optimiser state after the batches, and losses (K, S); `seeds` feed dropout, one a client."""
+        """Parameters and optimiser state after the batches, and losses (K, S); `seeds` feed dropout, one a client.
+
+        What it is given stays as it is.
+        """
+        ...
+
+    def advance(
+        self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
+    ) -> tuple[Params, Tensor]:
+        """The same, but the parameters are changed where they are; optimiser state and losses after the batches."""
         ...
 
     def together(self, count: int) -> int:

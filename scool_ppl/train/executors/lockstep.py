@@ -25,12 +25,14 @@ def in_lock_step(
 ) -> tuple[Params, Params, Tensor]:
     """Training in which everybody is pulled to where the others are at that step: the executor's `train`, step by step.
 
-    A client that has run out of batches stays where it is, and goes on pulling the others.
+    A client that has run out of batches stays where it is, and goes on pulling the others. All steps use the same memory:
+    fresh memory for every network costs more than the sums.
     """
-    losses = []
+    params, losses, pull = {name: value.clone() for name, value in params.items()}, [], None
     for step in range(batches.index.shape[1]):
         one = batches.steps(step, step + 1)
         drawn = [key(seed, "step", step) for seed in seeds]
-        params, state, lost = executor.train(params, state, inputs, one, coupling.held(params), drawn)
+        pull = coupling.held(params, pull)
+        state, lost = executor.advance(params, state, inputs, one, pull, drawn)
         losses.append(lost)
     return params, state, torch.cat(losses, 1) if losses else batches.weight.new_zeros(len(batches.index), 0)

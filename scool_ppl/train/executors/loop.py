@@ -43,7 +43,13 @@ class Loop:
     def train(
         self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
     ) -> tuple[Params, Params, Tensor]:
-        params, active = {name: value.clone() for name, value in params.items()}, batches.active
+        params = {name: value.clone() for name, value in params.items()}
+        return params, *self.advance(params, state, inputs, batches, pull, seeds)
+
+    def advance(
+        self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
+    ) -> tuple[Params, Tensor]:
+        active = batches.active
         before = unstacked_states(state, len(active))
         losses = batches.weight.new_zeros(active.shape)
 
@@ -60,7 +66,7 @@ class Loop:
         alone = self.small and self.workers > 1
         with threads(1 if alone else None):
             states = self._pool.each(work, range(len(active)), 1 if alone else self.workers)
-        return params, stacked_states(states), losses
+        return stacked_states(states), losses
 
     def _advance(
         self, module: nn.Module, own: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None
@@ -111,9 +117,11 @@ class Loop:
     ) -> list[Tensor]:
         """What `then` makes of the outputs of each client's network on its inputs."""
         grad = torch.is_grad_enabled()
+        # Taken apart once: backward through an index of a stack fills a whole stack for each network, through unbind one.
+        apart = {name: value.unbind(0) for name, value in params.items()}
 
         def work(module: nn.Module, client: int) -> Tensor:
-            own = {name: value[client] for name, value in params.items()}
+            own = {name: values[client] for name, values in apart.items()}
             quiet = module.eval() if module.training else module
             with torch.set_grad_enabled(grad):
                 return then(torch.func.functional_call(quiet, own, (inputs(client),)), client)

@@ -81,10 +81,16 @@ class Stacked:
     def train(
         self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
     ) -> tuple[Params, Params, Tensor]:
+        params = {name: value.clone() for name, value in params.items()}
+        return params, *self.advance(params, state, inputs, batches, pull, seeds)
+
+    def advance(
+        self, params: Params, state: Params, inputs: Tensor, batches: Batches, pull: Pull | None, seeds: Sequence[int]
+    ) -> tuple[Params, Tensor]:
         obstacle = self.obstacle(batches)
         if obstacle:
             raise InputError(f"the stacked executor cannot train: {obstacle}; use executor='loop' or 'auto'")
-        params, active = {name: value.clone() for name, value in params.items()}, batches.active
+        active = batches.active
         started = who_started(state, len(active)).clone().to(active.device)
         state = {name: value.clone() for name, value in state.items() if name != STARTED}
         losses = batches.weight.new_zeros(active.shape)
@@ -101,7 +107,7 @@ class Stacked:
                     for step in self._workers.each(work, *self._blocks(rows, self._copies(part))):
                         step.write(params, state, losses[:, start:stop])
                     started[rows] = bool(state)
-        return params, with_started(state, started), losses
+        return with_started(state, started), losses
 
     def _alike(self, moving: Tensor, started: Tensor, state: Params) -> list[Tensor]:
         """Those who move, in groups that can be advanced together: of those who have been absent for some rounds the

@@ -38,6 +38,21 @@ def test_masked_clients_do_not_move_nor_do_their_buffers(executor: str) -> None:
 
 
 @either
+def test_to_advance_is_to_train_in_place(executor: str) -> None:
+    network = clients(federation(EQUAL), executor)
+    running, start = network._executors.running, distinct(network)
+    given = {name: value.clone() for name, value in start.items()}
+    rest = {}, network.inputs, network.batches(Plan(epochs=1)), None, ()
+    trained, state, losses = running.train(start, *rest)
+    assert_same(start, given)
+    advanced = running.advance(start, *rest)
+    assert_same(start, trained)
+    assert not start["1.weight"].equal(given["1.weight"])
+    assert_same(advanced[0], state)
+    assert advanced[1].equal(losses)
+
+
+@either
 def test_dropout_is_reproducible_differs_between_clients_and_is_off_in_evaluation(executor: str) -> None:
     def network() -> nn.Module:
         return nn.Sequential(nn.Linear(5, 40), nn.Dropout(0.5), nn.Linear(40, 3))

@@ -95,6 +95,17 @@ def test_every_step_draws_noise_of_its_own(executor: str) -> None:
     assert torch.equal(network.train(start, None, Plan(steps=2, pull=pull)).loss, lost[1])
 
 
+def test_what_is_held_next_is_in_the_memory_of_what_was_held_before() -> None:
+    pull, first, second = coupling(), {"a": normal(K, 3, 2, seed=1)}, {"a": normal(K, 3, 2, seed=2)}
+    expected = pull.held(second).centre["a"]
+    before = pull.held(first)
+    memory = before.centre["a"].data_ptr()
+    assert not before.centre["a"].equal(expected)
+    held = pull.held(second, before)
+    assert held.centre["a"].equal(expected)
+    assert held.centre["a"].data_ptr() == memory
+
+
 def test_what_is_held_is_the_weighted_sum_of_those_who_are_finite() -> None:
     senders = torch.tensor([[1, 2], [2, 0], [0, 1]])
     peers, weights = Peers(torch.ones(3, 2, dtype=torch.bool), senders), uniform(3, 2, seed=1)
