@@ -57,11 +57,11 @@ def choose(
     from scool_ppl.workbench.choose import choose as bounds_of
 
     models = grid(arguments) if arguments else list(CANDIDATES)
-    folder = Run.vacant(out or free_name("runs", "choose"))
-    data = load_federation(federation, seed=settings.seed, data_root=data_root, download=download, clients=clients)
-    with stoppable():
-        found = bounds_of(models, data, settings, evidence=evidence, progress=not quiet)
-    found.save(folder)
+    with Run.reserved(out or free_name("runs", "choose")) as folder:
+        data = load_federation(federation, seed=settings.seed, data_root=data_root, download=download, clients=clients)
+        with stoppable():
+            found = bounds_of(models, data, settings, evidence=evidence, progress=not quiet)
+        found.save(folder)
     table = Table(title=f"bounds on the evidence {found.evidence}", title_justify="left", box=SIMPLE_HEAD)
     for column in ("model", "bound", "below the best", "note"):
         table.add_column(column, justify="right" if column in ("bound", "below the best") else "left")
@@ -106,7 +106,10 @@ def posterior(
     else:
         ((model, choices),) = models_of(arguments or [], most=1, default=MODEL)
         settings = Settings(seed=seed, rounds=Settings.rounds if rounds is None else rounds)
-        data = load_federation(place, seed=seed, data_root=data_root, download=download)
+        try:
+            data = load_federation(place, seed=seed, data_root=data_root, download=download)
+        except InputError as error:
+            raise InputError(f"'{place}' is not a run's folder, and as a federation: {error}") from error
         run = free_name("runs", Path(model).stem)
         with stoppable():
             Workbench(data, settings, progress=not quiet).fit(model, choices, run=run)

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,20 @@ class Run:
                 )
             folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    @classmethod
+    @contextmanager
+    def reserved(cls, path: str | os.PathLike[str]) -> Iterator[Path]:
+        """A vacant folder for what long work comes to; where that fails, a folder that was not there before is not left."""
+        there = Path(path).exists()
+        folder = cls.vacant(path)
+        try:
+            yield folder
+        except BaseException:
+            if not there:
+                with suppress(OSError):  # something was written
+                    folder.rmdir()
+            raise
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Run:

@@ -32,6 +32,8 @@ def test_choose_prints_bounds_and_what_they_choose(tmp_path: Path) -> None:
         "choice.png",
     }
     assert "not empty" in refused("choose", "blocks=1,2", *TINY, "--out", tmp_path / "out")
+    assert "leave it out" in refused("choose", "local", *TINY, "--out", tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_posterior_of_a_run_and_of_a_federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,3 +53,4 @@ def test_posterior_of_a_run_and_of_a_federation(tmp_path: Path, monkeypatch: pyt
         f"posterior.{ending}" for ending in ("npz", "json", "csv", "png")
     }
     assert "leave MODEL" in refused("posterior", "run", "--rounds=3")
+    assert "'runs/typo' is not a run's folder" in refused("posterior", "runs/typo")

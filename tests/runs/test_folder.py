@@ -75,6 +75,26 @@ def test_an_empty_folder_is_taken_and_a_full_one_is_not(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "in the way"
 
 
+@pytest.mark.parametrize("there", ["before", "not before"])
+@pytest.mark.parametrize("written", ["something", "nothing"])
+def test_a_folder_is_reserved_for_what_comes_of_long_work(there: str, written: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    if there == "before":
+        out.mkdir()
+
+    def failing() -> None:
+        with Run.reserved(out) as folder:
+            if written == "something":
+                (folder / "half").touch()
+            raise InputError("it failed")
+
+    refuses(failing, "it failed")
+    assert out.exists() == (there == "before" or written == "something")
+    with Run.reserved(tmp_path / "other") as folder:
+        assert folder.is_dir()
+    assert folder.is_dir()
+
+
 def test_overwriting_leaves_nothing_of_the_old_run(tmp_path: Path) -> None:
     finished(tmp_path / "run", 3)
     run = Run.create(tmp_path / "run", {"model": "other"}, overwrite=True)
