@@ -19,7 +19,7 @@ from scool_ppl.errors import InputError
 from scool_ppl.infer.priors.dirac import Dirac
 from scool_ppl.look.likelihoods import Ignored
 from scool_ppl.mix.base import Alone
-from scool_ppl.train.contract import AnyClients
+from scool_ppl.train.contract import AnyClients, Plan, Trained, Wrapper
 from scool_ppl.train.privacy.account import SPENT
 from scool_ppl.train.privacy.evidence import check_question
 from scool_ppl.train.questions import Params, PredictionLoss, Predictor
@@ -53,6 +53,28 @@ class Portfolio(NamedTuple):
         return Tracks
 
 
+class TrainedOnce(Wrapper):
+    """Clients who train once where several models ask for the same: the same networks, from the first step on, on their
+    own data. What that comes to belongs to all who asked.
+    """
+
+    def __init__(self, clients: AnyClients) -> None:
+        super().__init__(clients)
+        self._known: tuple[Params, Plan, Trained] | None = None
+
+    def train(self, params: Params, optimizer_state: Params | None, plan: Plan) -> Trained:
+        if optimizer_state or any(term is not None for term in (plan.pull, plan.shares, plan.importance)):
+            return super().train(params, optimizer_state, plan)
+        if self._known is None or plan != self._known[1] or not _same(params, self._known[0]):
+            self._known = params, plan, super().train(params, optimizer_state, plan)
+        return self._known[2]
+
+
+def _same(one: Params, other: Params) -> bool:
+    """Are these the very same tensors?"""
+    return one.keys() == other.keys() and all(value is other[name] for name, value in one.items())
+
+
 class Tracks(EM):
     """The EM of a portfolio: that of the track that is shown, with those of the others beside it.
 
@@ -72,7 +94,8 @@ class Tracks(EM):
         self.beside = {name: EM(portfolio.tracks[name], clients, schedule, seed=seed) for name in others}
 
     def init(self) -> EMState:
-        return super().init()._replace(beside={name: em.init() for name, em in self.beside.items()})
+        own = super().init()
+        return own._replace(beside={name: em.init()._replace(params=own.params) for name, em in self.beside.items()})
 
     def check(self, state: EMState) -> None:
         super().check(state)
@@ -91,22 +114,28 @@ class Tracks(EM):
         absent: Collection[str] | Mapping[str, str] = (),
         *,
         unmixed: Params | None = None,
+        clients: AnyClients | None = None,
     ) -> tuple[EMState, EMInfo]:
-        """One round of every track; after the first, the others look at the networks that were trained alone, too.
+        """One round of every track; after the first, the others look at the networks that were trained alone, too. In the
+        first, tracks that train alike are trained once.
 
         What private clients have spent goes from track to track: the state of the shown one has the sum of all.
         """
         self.check(state)
+        if clients is None and state.round == 0 and self.clients.account is None:
+            clients = TrainedOnce(self.clients)
         beside: dict[str, EMState] = {}
         infos: list[EMInfo] = []
         last = state
         for name, em in self.beside.items():
-            beside[name], info = em.step(_counting_on(state.beside[name], last), absent, unmixed=unmixed)
+            beside[name], info = em.step(
+                _counting_on(state.beside[name], last), absent, unmixed=unmixed, clients=clients
+            )
             last = beside[name]
             infos.append(info)
             if state.round > 0:
                 unmixed = beside[LOCAL].params
-        own, info = super().step(_counting_on(state, last), absent, unmixed=unmixed)
+        own, info = super().step(_counting_on(state, last), absent, unmixed=unmixed, clients=clients)
         return own._replace(beside=beside), _together(info, infos)
 
     def candidates(self, state: EMState) -> dict[str, Predictor]:

@@ -136,17 +136,19 @@ class EM:
         absent: Collection[str] | Mapping[str, str] = (),
         *,
         unmixed: Params | None = None,
+        clients: AnyClients | None = None,
     ) -> tuple[EMState, EMInfo]:
         """One round: train, look, infer, mix. `absent` are clients who sit it out, by name, or name -> reason.
 
         unmixed: networks of the same clients that nobody has mixed, for likelihoods that look at such, name -> (K, ...).
+        clients: who trains and answers in this round, None for those of this EM, see `counted`.
 
         Where clients fail (ClientError) the round begins again without them: everybody else ends with the bits of a
         round in which they were absent from the start. A RunError if all fail; the state is as it was.
         """
         self.check(state)
         clock, away = Clock(), absence_reasons(absent, self.clients.names)
-        clients = self.counted(state)
+        clients = self.counted(state) if clients is None else clients
         while True:
             try:
                 with user_code():

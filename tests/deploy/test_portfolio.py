@@ -14,11 +14,13 @@ import torch
 
 from scool_ppl import EM, Clients, CooperationModel, Federation, Schedule, load_federation, load_model
 from scool_ppl.deploy import Portfolio, Single, Stack, Tracks, alone, candidates, deploy, gains
+from scool_ppl.deploy.portfolio import TrainedOnce
 from scool_ppl.em.state import EMInfo, EMState
 from scool_ppl.infer.priors import Dirac
 from scool_ppl.look import Ignored
 from scool_ppl.mix import MixModels, MixUpdates
 from scool_ppl.runs import checkpoints
+from scool_ppl.train import Plan, Pull
 from tests.helpers.command import contents
 from tests.helpers.faulty import Fault, FaultyClients
 from tests.helpers.refusals import refuses
@@ -194,11 +196,43 @@ def test_who_fails_was_absent() -> None:
 def test_who_fails_in_one_track_is_named() -> None:
     """Whoever fails in a track that is not shown takes part in the others."""
     em = driver(given(5))
-    em.beside["mean"].clients = FaultyClients(em.clients, Fault("nan loss", 3, 0))
-    after, info = em.step(em.init())
+    before, _ = em.step(em.init())
+    em.beside["mean"].clients = FaultyClients(em.clients, Fault("nan loss", 3, 1))
+    after, info = em.step(before)
     assert list(info.quarantined) == ["client 3"]
-    assert after.beside["mean"].params["1.bias"][3].equal(em.init().params["1.bias"][3])
-    assert not after.params["1.bias"][3].equal(em.init().params["1.bias"][3])
+    assert after.beside["mean"].params["1.bias"][3].equal(before.beside["mean"].params["1.bias"][3])
+    assert not after.params["1.bias"][3].equal(before.params["1.bias"][3])
+
+
+def test_tracks_that_train_alike_are_trained_once() -> None:
+    """The first round's networks are the same for all, the next ones' are not; the bits are those of each on its own."""
+    usual = driver("hedge")
+    em = EM(hedge(), FaultyClients(usual.clients), usual.schedule, seed=1)
+    state, seen = em.init(), []
+    for _ in range(3):
+        state, _ = em.step(state)
+        seen.append(em.clients.calls)
+    assert seen == [1, 4, 7]
+    equal_tracks(state, ran_apart(3)[0])
+
+
+def test_who_trains_otherwise_trains_itself() -> None:
+    """Other networks, another plan, a pull, and an optimiser that has begun are each trained by themselves."""
+    inside = FaultyClients(driver("local").clients)
+    once, start, plan = TrainedOnce(inside), inside.init(1), Plan(steps=2, seed=1)
+    first = once.train(start, None, plan)
+    assert once.train(dict(start), {}, plan) is first
+    assert identical(first.params, inside.clients.train(start, None, plan).params)
+    others = (
+        ({name: value.clone() for name, value in start.items()}, None, plan._replace(round=1)),
+        (start, None, plan._replace(absent=(1,))),
+        (inside.init(2), None, plan),
+        (start, None, plan._replace(pull=Pull(inside.init(2), torch.ones(5).double()))),
+        (start, {"momentum_buffer/1.weight": torch.zeros_like(start["1.weight"])}, plan),
+    )
+    for number, asked in enumerate(others, start=2):
+        assert identical(once.train(*asked).params, inside.clients.train(*asked).params)
+        assert inside.calls == number
 
 
 # What is deployed.
