@@ -6,7 +6,8 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import wait
@@ -96,8 +97,18 @@ def _run_all(cells: list[Cell], run: Runner, pool: ProcessPoolExecutor | None) -
     waiting = {pool.submit(run, cell): cell for cell in cells}
     for done in as_completed(waiting):
         with _named(waiting[done]):
-            record = done.result()
+            record = _result(done)
         yield waiting[done], record
+
+
+def _result(done: Future[Row]) -> Row:
+    try:
+        return done.result()
+    except BrokenProcessPool:
+        raise RunError(
+            "its process or one beside it was killed, as the system does where memory runs out; "
+            "give the same command with fewer --jobs"
+        ) from None
 
 
 @contextmanager

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from typing import NoReturn
 
 import pytest
 
-from scool_ppl.errors import InputError
+from scool_ppl.errors import InputError, RunError
 from scool_ppl.reproduce import reproduce
-from scool_ppl.reproduce.experiment import Method
+from scool_ppl.reproduce.experiment import Cell, Method
+from scool_ppl.reproduce.grid import _run_all
 from scool_ppl.runs.store import Store
 from tests.helpers.experiments import COLUMN, LOCAL, SBM, tiny, without_times
 
@@ -71,6 +74,20 @@ def test_cells_in_other_processes_give_the_same_numbers(tmp_path, monkeypatch):
     )
     assert len(one.records) == 4
     assert without_times(one) == without_times(two)
+
+
+def _killed(_: Cell) -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_process_that_is_killed_is_one_line():
+    cells = list(tiny(methods=(LOCAL,)).cells(lambda *_: {}))
+    told = r"cell 'tiny .* was killed, .* fewer --jobs; the cells before it are stored"
+    fork = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(1, mp_context=fork) as pool, pytest.raises(RunError, match=told):
+        list(_run_all(cells, _killed, pool))
 
 
 def test_jobs_are_at_least_one(tmp_path):
