@@ -321,8 +321,8 @@ class RoundEvidence(Evidence):
             self._shown["updates"] = {name: value - start.initial[name] for name, value in self.trained.items()}
         if "round_updates" in needs:
             self._shown["round_updates"] = {name: value - self.before[name] for name, value in self.trained.items()}
-        if "mixed_validation" in needs:
-            self._shown["mixed_validation"] = self._mixed_validation
+        if "mixed_validation" in needs:  # asked once there is a graph
+            self._shown["mixed_validation"] = None
         for need in needs:
             if isinstance(need, Distance):
                 self._shown[need] = self._distance(need)
@@ -371,7 +371,8 @@ class RoundEvidence(Evidence):
         own = self._flat if need.trained else torch.cat([value.flatten(1) for value in self.before.values()], 1)
         return self.peers.distance(own, self._flat, need.norm).cpu()
 
-    def _mixed_validation(self, graph: Tensor) -> Tensor:
+    def mixed_validation(self, graph: Tensor) -> Tensor:
+        self.shown("mixed_validation")
         if graph.requires_grad and torch.is_grad_enabled():
             return _Asked.apply(graph, self._mixed_loss, self._asking)
         with self._asking(), torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 
 import pyro
 import pytest
@@ -68,6 +69,31 @@ def test_the_state_is_everything(model: str) -> None:
     one, other = flattened(here), flattened(there)
     assert one.keys() == other.keys()
     assert all(torch.equal(value.nan_to_num(-9.0), other[name].nan_to_num(-9.0)) for name, value in one.items())
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_a_round_leaves_no_networks_in_cycles(model: str) -> None:
+    """Stacks of networks that only the collector of cycles would find pile up until it happens to run."""
+    em = made(model)
+    state, _ = em.step(em.init())
+    shapes = {value.shape for value in state.params.values()}
+    gc.collect()
+    gc.disable()
+    try:
+        em.step(state)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [type(found).__name__ for found in gc.garbage if isinstance(found, RoundEvidence)]
+        left += [f"stack {shape}" for found in gc.garbage if (shape := stack_shape(found)) in shapes]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not left
+
+
+def stack_shape(found: object) -> torch.Size | None:
+    return found.shape if isinstance(found, torch.Tensor) else None
 
 
 @pytest.mark.parametrize("model", [name for name in model_names() if name not in (*BY_POSITION, *BY_DRAWS)])
