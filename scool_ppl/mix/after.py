@@ -1,4 +1,4 @@
-"""Mixing rules that act after local training."""
+"""Mixing rules that make the next networks of those that local training has come to."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from scool_ppl.base.arguments import positive
 from scool_ppl.errors import InputError
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.stacks import is_shared, per_client
-from scool_ppl.mix.base import Mixing, check_samples, of_these
+from scool_ppl.mix.base import Mixing, Terms, check_samples, of_these
+from scool_ppl.train.contract import Pull as Proximal
 from scool_ppl.train.questions import Params
+from scool_ppl.train.round_start import RoundStart
 
 _AT_ONCE = 2**20
 """Elements of a stack that are mixed together."""
@@ -65,13 +67,25 @@ class MixModels(Mixing):
     """theta_i^{t+1} = base_i + sum_j w_ij (theta_j^{t+1/2} - base_i), base the network before or after training.
 
     Where the rows of w sum to one the base cancels: a plain average of networks (FedAvg). Rows are used as they are.
+
+    With `pull` mu every local step of the next round is pulled back to where the round began, which adds
+    mu (theta_i - theta_i^t) to the gradient: that of mu / 2 |theta_i - theta_i^t|^2 (FedProx).
     """
 
     base: Literal["before", "trained"] = "trained"
+    pull: float = 0.0
 
     def __post_init__(self) -> None:
         if self.base not in ("before", "trained"):
             raise InputError(f"MixModels has base='{self.base}', expected 'before' or 'trained'")
+        if self.pull and not positive(self.pull):
+            raise InputError(f"MixModels has pull={self.pull}, expected a positive number, or 0 for none")
+
+    def during(self, start: RoundStart) -> Terms:
+        if not self.pull:
+            return Terms()
+        first = next(iter(start.params.values()))
+        return Terms(Proximal(start.params, first.new_full((start.num_clients,), self.pull)))
 
     def __call__(self, before: Params, trained: Params, weights: Tensor, peers: Peers) -> Params:
         weights = torch.where(peers.mask, weights, torch.zeros_like(weights))

@@ -36,12 +36,22 @@ PAPER_FEDERICO = Settings(executor="stacked", rounds=150, local_epochs=1, warmup
 def as_printed(
     methods: Sequence[Method], printed: Mapping[str, Row], rates: Sequence[float] = ()
 ) -> tuple[Method, ...]:
-    """Methods with a paper's hyperparameters, by label; all choose among the same learning rates, if any are given."""
+    """Methods with what all of their candidates have in common and a paper's hyperparameters, by label; all choose among
+    the same learning rates, if any are given.
+    """
     for label in printed:
         if label not in [method.label for method in methods]:
             raise unknown("method", label, [method.label for method in methods])
     choices = [{"--learning-rate": rate} for rate in rates] or [{}]
     return tuple(
-        method._replace(candidates=tuple({**printed.get(method.label, {}), **choice} for choice in choices))
+        method._replace(
+            candidates=tuple({**_common(method), **printed.get(method.label, {}), **choice} for choice in choices)
+        )
         for method in methods
     )
+
+
+def _common(method: Method) -> Row:
+    """What belongs to the row, whichever candidate is chosen."""
+    first, *others = method.candidates
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}

@@ -73,8 +73,8 @@ class Clients:
     rounding; networks with dropout draw different noise in each, so for them `auto` does not measure but takes the stack
     wherever it runs. precision: `full`, or `bf16`, see `precision.in_bf16`. privacy: training is DP-SGD, and
     losses of networks are noised, see `privacy.promise`, also for what that does not promise. frozen, private: names of
-    parameters, or shell patterns such as "head.*"; all others cooperate, see `networks.parts`. What is frozen is as
-    `network` builds it, from seed 0 where that draws random numbers.
+    parameters, shell patterns such as "3.*", "head" or "body"; all others cooperate, see `networks.parts`. What is
+    frozen is as `network` builds it, from seed 0 where that draws random numbers.
     """
 
     def __init__(

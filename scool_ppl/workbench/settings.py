@@ -83,9 +83,12 @@ class Settings:
     )
     width: float | None = _option(None, "width of cnn, resnet9, chars and lora, 1 is the papers'")
     frozen: str | None = _option(
-        None, "parameters that are not trained, the same for all clients: names or patterns, e.g. '1.*'"
+        None, "parameters that are not trained, the same for all clients: names, patterns, e.g. '1.*', body or head"
     )
-    private: str | None = _option(None, "parameters that stay with their client and are never mixed, e.g. '3.*'")
+    private: str | None = _option(
+        None,
+        "parameters that stay with their client and are never mixed: head (the last layer), body (all others), '3.*'",
+    )
     executor: Literal["auto", "stacked", "loop"] = _option(
         _CLIENTS["executor"], "auto, stacked or loop: how clients are run"
     )

@@ -565,6 +565,27 @@ def test_federico_predicts_with_a_mixture() -> None:
     assert not torch.equal(found.loss, alone.loss)
 
 
+# FedProx.
+
+
+def test_fedprox_averages_networks_that_are_pulled_back_to_where_the_round_began() -> None:
+    whose = clients(K)
+    em, state = driver(built("fedprox", whose, mu=0.7), whose, Schedule(local_steps=3))
+    sizes = [6.0, 7.0, 8.0, 9.0]
+    for _ in range(2):
+        networks = []
+        for k in range(K):
+            here = begun = one(state.params, k)
+            for _ in range(3):
+                slope = gradient(here, whose, k)
+                here = sgd(here, {name: slope[name] + 0.7 * (here[name] - begun[name]) for name in slope})
+            networks.append(here)
+        state, _ = em.step(state)
+        average = {name: sum(sizes[k] / 30 * networks[k][name] for k in range(K)) for name in networks[0]}
+        for i in range(K):
+            close_networks(state.params, i, average)
+
+
 # Ditto.
 
 

@@ -20,6 +20,13 @@ def test_printed_hyperparameters_replace_candidates_and_are_crossed_with_rates()
     assert [method.candidates for method in as_printed(METHODS, {"Ours": {"keep": 3}})] == [({"keep": 3},), ({},)]
 
 
+def test_what_all_candidates_share_belongs_to_the_row():
+    row = Method("Ours", "dpsgd", ({"--private": "head"}, {"--private": "head", "neighbours": 2}))
+    assert as_printed([row], {}) == (row._replace(candidates=({"--private": "head"},)),)
+    (printed,) = as_printed([row], {"Ours": {"neighbours": 4}}, rates=(0.1,))
+    assert printed.candidates == ({"--private": "head", "neighbours": 4, "--learning-rate": 0.1},)
+
+
 def test_a_label_that_no_method_has_is_refused():
     with pytest.raises(InputError, match="did you mean 'Theirs'"):
         as_printed(METHODS, {"Their": {}})

@@ -54,6 +54,7 @@ REFUSED: list[Case] = [
     (lambda: load_model("dpsgd", 3, topology="rign"), "did you mean 'ring'?"),
     (lambda: load_model("dpsgd", 3, groups=0), "groups=0"),
     (lambda: load_model("dpsgd", 3, learning_rate=0.0), "learning_rate=0.0"),
+    (lambda: load_model("fedprox", 3, mu=-1.0), "pull=-1.0, expected a positive number, or 0"),
     (lambda: load_model("ditto", 3, strength=-1.0), "strength is -1.0, expected at least 0"),
     (lambda: load_model("dada", 3, sparsity=-1.0), "sparsity=-1.0: expected positive numbers"),
     (lambda: load_model("pfedgraph", 3, lam=-1.0), "lam is -1.0, expected at least 0"),

@@ -47,9 +47,13 @@ class Parts(NamedTuple):
 EVERYTHING = Parts()
 """All parameters cooperate."""
 
+_WORDS = ("head", "body")
+"""The last layer that has parameters, and all before it; where a parameter is called so, it is meant."""
+
 
 def declared(module: nn.Module, frozen: Collection[str] = (), private: Collection[str] = ()) -> Parts:
-    """The parts of a network by names or shell patterns, e.g. "head.*"; what needs no gradient is frozen already.
+    """The parts of a network by names or shell patterns, e.g. "3.*", or as "head", its last layer, and "body", all before
+    it; what needs no gradient is frozen already.
 
     Raises InputError where a pattern matches nothing, two of them disagree, or nothing is left to cooperate.
     """
@@ -71,12 +75,24 @@ def _matched(kind: str, patterns: Collection[str], leaves: Mapping[str, object])
     check_names(kind, patterns)
     found: set[str] = set()
     for pattern in patterns:
-        matches = {name for name in leaves if fnmatchcase(name, str(pattern))}
+        matches = {name for name in leaves if fnmatchcase(name, str(pattern))} or _part(str(pattern), leaves)
         if not matches:
             near = difflib.get_close_matches(str(pattern), leaves, n=3, cutoff=0.3) or [*leaves][-3:]
             raise InputError(
-                f"{kind} has '{pattern}', which no parameter matches; the closest are {', '.join(near)}; write names or "
-                "patterns such as 'head.*'"
+                f"{kind} has '{pattern}', which no parameter matches; the closest are {', '.join(near)}; write names, "
+                f"patterns such as '3.*', {' or '.join(_WORDS)}"
             )
         found |= matches
     return found
+
+
+def _part(word: str, leaves: Mapping[str, object]) -> set[str]:
+    """The parameters that one of the words stands for."""
+    last = _layer([*leaves][-1])
+    head = {name for name in leaves if _layer(name) == last}
+    return {"head": head, "body": leaves.keys() - head}.get(word, set())
+
+
+def _layer(parameter: str) -> str:
+    """The name of the module whose parameter this is."""
+    return parameter.rpartition(".")[0]
