@@ -6,7 +6,7 @@ FLOWER_TESTS := tests/far/flower tests/cli/test_flower.py tests/workbench/test_s
 
 .PHONY: fit test test-flower test-nightly check docs browser bench bench-quick clean
 
-BENCHMARKS := startup estep look pairs training rounds byhand many far
+BENCHMARKS := startup estep look pairs training rounds byhand many adapters far
 
 fit: .venv/ready  ## a graph, a table and pictures on the embedded default federation
 	$(BIN)/scool fit --baseline --out runs/demo --overwrite
@@ -35,11 +35,11 @@ browser:  ## chromium, with which reports are tested, by apt where that is possi
 		apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; then echo "browser: installed"; \
 	else echo "browser: cannot be installed here; install chromium and chromedriver, or tests of reports are skipped"; exit 1; fi
 
-bench: .venv/ready  ## all benchmarks, minutes on a quiet machine; rewrites experiments/benchmarks/*.json and RESULTS.md
+bench: .venv/ready-test  ## all benchmarks, minutes on a quiet machine; rewrites experiments/benchmarks/*.json and RESULTS.md
 	for name in $(BENCHMARKS); do $(BIN)/python experiments/benchmarks/$$name.py || exit 1; done
 	$(BIN)/python experiments/benchmarks/tables.py
 
-bench-quick: .venv/ready  ## the same on small sizes, under two minutes; prints, and writes nothing
+bench-quick: .venv/ready-test  ## the same on small sizes, under two minutes; prints, and writes nothing
 	for name in $(BENCHMARKS); do $(BIN)/python experiments/benchmarks/$$name.py --quick || exit 1; done
 
 .venv/bin/python:

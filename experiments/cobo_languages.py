@@ -3,7 +3,8 @@
 As whole networks, tiny ones, and as adapters (LoRA) of a frozen body, as in the paper. Its body is GPT-2 and pretrained,
 here it is a smaller one of the same form whose weights are random, as nothing is downloaded; for the paper's give a folder
 of texts, `text:FOLDER:tokens=gpt2`, and the network `lora:gpt2`. The optimiser is AdamW, as such networks are trained; how
-the paper trains its own it does not say, but for the rate, 0.002.
+the paper trains its own it does not say, but for the rate, 0.002. The paper's Validation Based weighs networks by
+their validation losses, as FedFomo does, which is here in its place.
 """
 
 from dataclasses import replace
@@ -18,6 +19,7 @@ METHODS = (
     Method("FedAvg", "fedavg", RATES, deployed="mixed"),
     Method("Fine-tuning FedAvg", "fedavg", RATES, deployed="trained"),
     Method("Ditto", "ditto", ({"strength": 1.0}, {"strength": 0.1}, {"strength": 0.01})),
+    Method("FedFomo", "fedfomo", ({}, {"epsilon": 0.1}, {"norm": 1.0})),
     Method("CoBo", "cobo", (SIMPLEX, {**SIMPLEX, "rho": 0.5}, {**SIMPLEX, "gamma": 0.1})),
     Method("SCooL-SBM", "scool_sbm", ({}, {"n_eff": 2.0}, {"n_eff": 20.0})),
     Method("Hedge, the default", "hedge", RATES, deployed="deployed"),

@@ -44,13 +44,20 @@ def of_rounds(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def of_memory(rows: list[dict[str, Any]]) -> list[str]:
+    """A line for every case: what is held, in megabytes."""
+    heads = ["case", *(f"{name}, MB" for name in rows[0]["MB"])]
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    return lines + [f"| {row['case']} | {' | '.join(f'{value:.1f}' for value in row['MB'].values())} |" for row in rows]
+
+
 def main() -> None:
     path = timing.FOLDER / "RESULTS.md"
     text = path.read_text()
     for store in sorted(timing.FOLDER.glob("*.json")):
         kept, name = json.loads(store.read_text()), store.stem
         rows = kept["rows"]
-        table = of_sides(rows) if "sides" in rows[0] else of_rounds(rows)
+        table = next(made for kind, made in KINDS.items() if kind in rows[0])(rows)
         machine = ", ".join(f"{key} {value}" for key, value in kept["machine"].items())
         section = "\n".join([f"<!-- {name} -->", *table, "", f"{machine}.", f"<!-- /{name} -->"])
         pattern = rf"<!-- {name} -->.*?<!-- /{name} -->"
@@ -61,6 +68,9 @@ def main() -> None:
             )
     path.write_text(text)
 
+
+KINDS = {"sides": of_sides, "first": of_rounds, "MB": of_memory}
+"""By what their rows have."""
 
 if __name__ == "__main__":
     main()

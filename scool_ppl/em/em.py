@@ -120,8 +120,9 @@ class EM:
         )
 
     def _initial_components(self) -> Params:
-        """Networks of the seats without data, each with a start of its own: what is alike stays alike."""
-        each = [self.clients.init(key(self.seed, "component", seat)) for seat in range(self.model.components)]
+        """What cooperates of the seats without data, each with a start of its own: what is alike stays alike."""
+        seats, parts = range(self.model.components), self.clients.parts
+        each = [parts.cooperating(self.clients.init(key(self.seed, "component", seat))) for seat in seats]
         return {name: torch.stack([params[name][0] for params in each]) for name in (each[0] if each else ())}
 
     def check(self, state: EMState) -> None:
@@ -254,7 +255,7 @@ class EM:
         """theta^t -> theta^{t+1/2}: local epochs on own data, with what the mixing rule adds to every step."""
         mixing, there = self.model.mixing, among_present(start, self._rows)
         terms = mixing.during(there)
-        begin = state.params if terms.begin is None else terms.begin
+        begin = state.params if terms.begin is None else {**state.params, **terms.begin}
         trained = start.train(begin, state.optimizer, pull=terms.pull, shares=terms.shares, importance=terms.importance)
         return Train(trained, dict(terms.memory), mixing.components(there, trained) if state.components else {})
 

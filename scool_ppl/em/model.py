@@ -106,8 +106,3 @@ def check_model(model: CooperationModel, clients: AnyClients) -> None:
     check_demands(clients.refused, model.demands)
     if clients.account is not None:
         check_leaks(model.needs, clients.account.privacy)
-    if model.components and clients.parts.private:
-        raise InputError(
-            f"networks have private parts ({', '.join(clients.parts.private)}), and components are whole networks of "
-            "nobody; expected one or the other; declare nothing private, or choose a model without components"
-        )

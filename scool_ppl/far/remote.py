@@ -23,7 +23,7 @@ from scool_ppl.far.wire import HOME, Fabric, Job, shaped
 from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.named import written
 from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
-from scool_ppl.train.demands import Demand, check_demands
+from scool_ppl.train.demands import ONE_PRIVATE_PART, Demand, check_demands
 from scool_ppl.train.networks.parts import Parts
 from scool_ppl.train.privacy.account import STEPS, Account, steps_made
 from scool_ppl.train.privacy.evidence import check_question
@@ -115,6 +115,7 @@ class RemoteClients:
         together: tuple[Demand, ...] = ("lock step", "others' data") if self.fabric.near else ("others' data",)
         if self.private:
             found["others' data"] = f"{own} cannot with private parts; declare nothing private, or use one process"
+            found["several networks"] = ONE_PRIVATE_PART
         if not self.fabric.near:
             found["others' data"] = "which takes two messages a step; use one process, or ranks of torchrun"
         if self._draws_noise:

@@ -14,6 +14,7 @@ from scool_ppl.reproduce.scales import (
     SMALL_MLP,
     SMOKE,
     as_printed,
+    at_every_step,
 )
 from scool_ppl.runs.store import Store
 from scool_ppl.workbench.settings import Settings
@@ -35,6 +36,7 @@ __all__ = [
     "Settings",
     "Store",
     "as_printed",
+    "at_every_step",
     "at_scale",
     "experiment_names",
     "experiment_title",

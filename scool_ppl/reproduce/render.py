@@ -7,7 +7,7 @@ from dataclasses import replace
 from scool_ppl.base.codec import Row
 from scool_ppl.base.statistics import over_seeds
 from scool_ppl.errors import InputError
-from scool_ppl.reproduce.experiment import Column, Method
+from scool_ppl.reproduce.experiment import Column, Experiment, Method
 from scool_ppl.reproduce.measures import MEASURES
 from scool_ppl.reproduce.results import Results
 from scool_ppl.runs.rows import number
@@ -42,6 +42,7 @@ def document(results: Results) -> str:
     parts = [
         f"Mean over clients{f', ± standard deviation over {seeds} seeds' if seeds > 1 else ', one seed'}; "
         + _counted(results),
+        *_fewer_seeds(experiment),
         *(_compact_tables(results) if experiment.compact else [markdown_table(*main_table(results))]),
         "Federations: "
         + "; ".join(f"*{column.label}* `{column.federation}`, {training(column)}" for column in experiment.columns)
@@ -52,19 +53,26 @@ def document(results: Results) -> str:
     return "\n\n".join(part for part in [*parts, choices(results)] if part) + "\n"
 
 
-def _compact_tables(results: Results) -> list[str]:
-    """All federations together, and a table of federations and methods for each of some measures."""
+def _fewer_seeds(experiment: Experiment) -> list[str]:
+    """What was run on the first seeds only."""
     fewer = {
-        "federations": [column.label for column in results.experiment.columns if column.seeds is not None],
-        "methods": [method.label for method in results.experiment.methods if method.seeds is not None],
+        "federations": [
+            f"{column.label} ({column.seeds})" for column in experiment.columns if column.seeds is not None
+        ],
+        "methods": [f"{method.label} ({method.seeds})" for method in experiment.methods if method.seeds is not None],
     }
     told = [f"{kind} run on the first seeds only: {', '.join(labels)}" for kind, labels in fewer.items() if labels]
+    return [f"Fewer seeds: {'; '.join(told)}."] if told else []
+
+
+def _compact_tables(results: Results) -> list[str]:
+    """All federations together, and a table of federations and methods for each of some measures."""
     tables = [f"Over all federations:\n\n{markdown_table(*overview(results))}"]
     for measure in ("accuracy", "regret", "beyond", "worst_gain", "l1_first"):
         only = replace(results.experiment, measures=(measure,), paper={})
         table = markdown_table(*main_table(results.shown_as(only)))
         tables.append(f"*{MEASURES[measure].title}*, by federation:\n\n{table}")
-    return [*([f"Fewer seeds: {'; '.join(told)}."] if told else []), *tables]
+    return tables
 
 
 def refreshed(text: str, name: str, section: str) -> str:

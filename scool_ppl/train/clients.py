@@ -34,7 +34,7 @@ from scool_ppl.train.batches import (
     weighted,
 )
 from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
-from scool_ppl.train.demands import Demand, check_demands
+from scool_ppl.train.demands import ONE_PRIVATE_PART, Demand, check_demands
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer, step_by
 from scool_ppl.train.executors.lockstep import in_lock_step
@@ -181,17 +181,20 @@ class Clients:
 
     @property
     def refused(self) -> Mapping[Demand, str]:
-        """Private training accounts for one network on a client's own images, and what is private meets others' without
-        random numbers.
+        """Private training accounts for one network on a client's own images, which has one private part, and that meets
+        others' images without random numbers.
         """
         if self.privacy is not None:
             return {
                 "others' data": "and private training accounts for nobody's images but one's own; train without noise",
                 "several networks": "and private training accounts for one; train without noise",
             }
-        if self.parts.private and self.draws_noise:
-            return {"others' data": "which private parts of networks with dropout cannot; declare nothing private"}
-        return {}
+        found: dict[Demand, str] = {}
+        if self.parts.private:
+            found["several networks"] = ONE_PRIVATE_PART
+            if self.draws_noise:
+                found["others' data"] = "which private parts of networks with dropout cannot; declare nothing private"
+        return found
 
     def facts(self) -> Facts:
         """What the clients are made of: names, behaviour, network, optimiser, sizes of batches, and their data."""

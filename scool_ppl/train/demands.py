@@ -20,6 +20,9 @@ MEANING: dict[Demand, str] = {
 }
 """What a model does that demands this."""
 
+ONE_PRIVATE_PART = "and a client has one private part; declare nothing private"
+"""Why clients whose networks have private parts refuse several networks."""
+
 
 def check_demands(refused: Mapping[Demand, str], demands: Collection[str]) -> None:
     """Raises InputError where clients refuse one of them; refused: demand -> why, and what to do, see `AnyClients`."""

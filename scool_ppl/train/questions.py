@@ -15,8 +15,10 @@ Params = dict[str, Tensor]
 
 
 def joined(networks: Params, others: Params) -> Params:
-    """The networks with the others behind them, e.g. those of components behind the clients'."""
-    return {name: torch.cat([value, others[name]]) for name, value in networks.items()} if others else networks
+    """The networks with the others behind them, e.g. those of components behind the clients'; what stays at home the
+    others do not have.
+    """
+    return {n: torch.cat([value, others[n]]) if n in others else value for n, value in networks.items()}
 
 
 Whose = Literal["receiver", "sender"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl import EM, Evidence, load_model
+from scool_ppl import EM, Evidence, Schedule, load_model
 from scool_ppl.em.model import CooperationModel
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.priors import Dirac
@@ -18,6 +18,7 @@ from scool_ppl.look.likelihoods import Ignored
 from scool_ppl.mix import MixModels, MixUpdates, Pull
 from scool_ppl.train import Clients, HostileClients, Plan, Privacy
 from scool_ppl.train.questions import ImageLoss, Params
+from scool_ppl.zoo.load import model_names
 from tests.helpers import small
 
 BODY, HEAD = ("1.weight", "1.bias"), ("3.weight", "3.bias")
@@ -41,20 +42,50 @@ def stepped(params: Params, whose: Clients, client: int) -> small.Network:
     return {name: value - small.RATE * slope[name] for name, value in own.items()}
 
 
+SHARES = torch.tensor([6.0, 7.0, 8.0, 9.0], dtype=torch.float64).expand(4, -1) / 30
+RING = torch.tensor([[1, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1], [1, 0, 1, 1]], dtype=torch.float64) / 3
+
+
 @either
-def test_fedper_averages_bodies_and_leaves_heads_at_home(executor: str) -> None:
-    whose = clients(executor)
-    em, state = small.driver(load_model("fedavg", 4, federation=whose.federation), whose)
+@pytest.mark.parametrize(
+    ("model", "private", "sent", "weights"),
+    [
+        pytest.param("fedavg", "head", 4 * 3 + 3, SHARES, id="FedPer"),
+        pytest.param("fedavg", "body", 3 * 3 + 3, SHARES, id="LG-FedAvg"),
+        pytest.param("dpsgd", "head", 4 * 3 + 3, RING, id="SPDB"),
+    ],
+)
+def test_one_part_is_averaged_and_the_other_stays_at_home(
+    model: str, private: str, sent: int, weights: Tensor, executor: str
+) -> None:
+    whose = clients(executor, (private,))
+    em, state = small.driver(load_model(model, 4, federation=whose.federation), whose)
     trained = [stepped(state.params, whose, i) for i in range(4)]
-    share = whose.federation.sizes("train").double()
-    share = share / share.sum()
     state, info = em.step(state)
+    common = BODY if private == "head" else HEAD
     for i in range(4):
-        body = {name: sum(share[j] * trained[j][name] for j in range(4)) for name in BODY}
-        small.close_networks(state.params, i, {**body, **{name: trained[i][name] for name in HEAD}}, EXACT)
-    sent = 8 * (4 * 3 + 3)
-    assert whose.bytes_per_model == sent
-    assert info.bytes_received.tolist() == [3.0 * sent] * 4
+        mixed = {name: sum(weights[i, j] * trained[j][name] for j in range(4)) for name in common}
+        small.close_networks(state.params, i, {**trained[i], **mixed}, EXACT)
+    assert whose.bytes_per_model == 8 * sent
+    assert info.bytes_received.tolist() == [8.0 * sent * int((row > 0).sum() - 1) for row in weights]
+
+
+@either
+def test_spdb_mixes_bodies_at_every_step(executor: str) -> None:
+    whose = clients(executor)
+    built = load_model("dpsgd", 4, mix="before", learning_rate=small.RATE)
+    em, state = small.driver(built, whose, Schedule(local_steps=2))
+    networks = [small.one(state.params, i) for i in range(4)]
+    for _ in range(2):
+        slopes = [small.gradient(networks[i], whose, i) for i in range(4)]
+        mixed = [{name: sum(RING[i, j] * networks[j][name] for j in range(4)) for name in BODY} for i in range(4)]
+        networks = [
+            {name: {**networks[i], **mixed[i]}[name] - small.RATE * slope for name, slope in slopes[i].items()}
+            for i in range(4)
+        ]
+    state, _ = em.step(state)
+    for i in range(4):
+        small.close_networks(state.params, i, networks[i], EXACT)
 
 
 @either
@@ -173,14 +204,51 @@ def test_losses_image_by_image_are_with_the_owners_private_part() -> None:
             small.close(found[i, j, :, 0].nanmean(), small.loss(worn(params, j, i), whose, i), EXACT)
 
 
-@pytest.mark.parametrize("model", ["scool_sbm", "cobo", "fedfomo", "l2c", "federico", "pfedgraph", "ditto", "hedge"])
+@either
+def test_ifca_averages_bodies_of_those_who_chose_them_with_their_own_heads(executor: str) -> None:
+    whose = clients(executor, probe_size=100)
+    em = EM(load_model("ifca", 4, components=2), whose, Schedule(local_steps=1), seed=3)
+    state = em.init()
+    assert state.components.keys() == set(BODY)
+    apart = {name: small.normal(2, *value.shape[1:], seed=1) for name, value in state.components.items()}
+    state = state._replace(params=small.networks(whose), components=apart)
+    heads = [{name: state.params[name][i] for name in HEAD} for i in range(4)]
+    bodies, seen = [{name: apart[name][c] for name in BODY} for c in range(2)], set()
+
+    def chosen() -> list[int]:
+        losses = [[small.loss({**body, **heads[i]}, whose, i) for body in bodies] for i in range(4)]
+        return [int(torch.stack(each).argmin()) for each in losses]
+
+    choice = chosen()
+    for _ in range(3):
+        seen.add(tuple(choice))
+        trained = []
+        for i in range(4):
+            here = {**bodies[choice[i]], **heads[i]}
+            slope = small.gradient(here, whose, i)
+            trained.append({name: value - small.RATE * slope[name] for name, value in here.items()})
+        heads = [{name: network[name] for name in HEAD} for network in trained]
+        for c in set(choice):
+            users = [i for i in range(4) if choice[i] == c]
+            bodies[c] = {name: sum(trained[i][name] for i in users) / len(users) for name in BODY}
+        choice = chosen()
+        state, info = em.step(state)
+        assert em.graph(state).components.argmax(1).tolist() == choice
+        for i in range(4):
+            small.close_networks(info.trained, i, trained[i], EXACT)
+            small.close_networks(state.params, i, {**bodies[choice[i]], **heads[i]}, EXACT)
+    assert len({c for each in seen for c in each}) == 2, "both are used"
+
+
+@pytest.mark.parametrize("model", [name for name in model_names() if name != "fedem"])
 def test_no_model_mixes_a_private_part_or_moves_a_frozen_one(model: str) -> None:
     """Of any model: after mixing what is private is where training took it, and both executors agree."""
     ends = []
     for executor in ("stacked", "loop"):
         whose = small.clients(executor=executor, private=("3.*",), frozen=("1.bias",), common_start=False)
         frozen = {name: value.clone() for name, value in whose.frozen.items()}
-        built = small.brief(load_model(model, 4, federation=whose.federation))
+        told = {"truth": torch.ones(4, 4)} if model == "oracle" else {}
+        built = small.brief(load_model(model, 4, federation=whose.federation, **told))
         em = EM(built, whose, small.ONE_STEP, seed=1)
         state = em.init()
         for _ in range(2):

@@ -36,7 +36,7 @@ def pulled(clients: Clients) -> CooperationModel:
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-@pytest.mark.parametrize("model", ["scool_sbm", "cobo", "fedfomo", "l2c", "hedge", "pull"])
+@pytest.mark.parametrize("model", ["scool_sbm", "cobo", "fedfomo", "l2c", "hedge", "ifca", "pull"])
 def test_rounds_come_to_the_same_wherever_private_parts_are(model: str, keeps: bool) -> None:
     ends = []
     for clients in (here(), there(here(), keeps=keeps)):

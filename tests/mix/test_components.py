@@ -135,8 +135,8 @@ def test_components_are_refused_where_nothing_is_known_of_them() -> None:
     with pytest.raises(InputError, match=f"samples has 2 entries for {K} clients, expected one for each"):
         started(ServeComponents(torch.ones(2)), Ignored(), whose)
     private = clients(K, private=["3.*"])
-    with pytest.raises(InputError, match=r"private parts \(3.weight, 3.bias\).*; declare nothing private"):
-        EM(load_model("ifca", K), private)
+    with pytest.raises(InputError, match=r"several networks on .*, and a client has one private part; declare nothing"):
+        EM(load_model("fedem", K), private)
 
 
 def started(mixing: Any, likelihood: Any, whose: Clients) -> EMState:

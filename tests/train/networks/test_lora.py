@@ -55,6 +55,23 @@ def test_all_but_the_adapter_is_frozen_and_the_executors_agree() -> None:
     torch.testing.assert_close(ends[0].loss, ends[1].loss)
 
 
+def test_cobo_pulls_adapters_and_the_executors_agree() -> None:
+    ends = []
+    for executor in ("stacked", "loop"):
+        clients = made(executor, dtype=torch.float64)
+        em = EM(load_model("cobo", 3, domain="simplex", rho=0.5), clients, Schedule(1, 1), seed=0)
+        state, _ = em.step(em.init())
+        alone = clients.train(state.params, None, Plan(epochs=1, round=1)).params
+        state, info = em.step(state)
+        assert any(not torch.allclose(value, alone[name], atol=1e-9) for name, value in info.trained.items())
+        assert not torch.allclose(state.moments["Y"], torch.full((3, 3), 0.5).double().fill_diagonal_(0), atol=1e-9)
+        ends.append(state)
+    assert ends[0].params.keys() == {name for name in clients.parameters() if ".lora_" in name}
+    for name, value in ends[0].params.items():
+        torch.testing.assert_close(value, ends[1].params[name], rtol=0, atol=1e-10)
+    torch.testing.assert_close(ends[0].moments["Y"], ends[1].moments["Y"], rtol=0, atol=1e-10)
+
+
 def test_a_folder_is_a_body_and_an_adapter_is_a_change_of_its_weights(tmp_path: Path) -> None:
     """W + (alpha / rank) B A put into the saved model by hand predicts what the adapted one does."""
     model = saved(tmp_path)
