@@ -188,15 +188,15 @@ class Peers(NamedTuple):
         everybody = Peers.everybody(self.num_clients, includes_self=True)
         return everybody, shared + direct.dense(self.clients_of(values))
 
-    def combine(self, weights: Tensor | None, x: Tensor, out: Tensor | None = None) -> Tensor:
+    def combine(self, weights: Tensor | None, x: Tensor, out: Tensor | None = None, *, finite: bool = False) -> Tensor:
         """sum_j weights[i, j] x[j] over each receiver's candidates, for x (K, ...) -> (K, ...); None: all weigh 1.
 
         Components, where there are any, have rows in x, too. out: memory for the sums, used where everybody is a
-        candidate.
+        candidate. finite: is it known that all of x is?
         """
         weights = self.mask.to(x) if weights is None else weights.masked_fill(~self.mask, 0).to(x)
         flat = x.reshape(len(x), -1)
-        broken = not_finite(flat)
+        broken = None if finite else not_finite(flat)
         if broken is not None:  # 0 * nan is nan: what broke reaches only those who give it weight
             out = self.combine(weights, flat.masked_fill(broken[:, None], 0))
             reached = self.combine(weights.ne(0).to(x), broken.to(x)) > 0

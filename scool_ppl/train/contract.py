@@ -59,7 +59,9 @@ class Coupling(NamedTuple):
         total = weights.sum(1)
         share = weights / total.clamp(min=1e-30)[:, None]
         memory = {} if before is None else before.centre
-        centre = {name: peers.combine(share, value, out=memory.get(name)) for name, value in params.items()}
+        centre = {
+            name: peers.combine(share, value, out=memory.get(name), finite=not broken) for name, value in params.items()
+        }
         return Pull(centre, total.to(next(iter(centre.values()))))
 
 

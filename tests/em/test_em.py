@@ -376,7 +376,7 @@ def test_looking_twice_gives_the_same(name: str) -> None:
         shown = [look.evidence.shown(need) for look in (one, other)]
         if need == "mixed_validation":
             graph = one.evidence.peers.mask.double() / 2
-            shown = [ask(graph) for ask in shown]
+            shown = [look.evidence.mixed_validation(graph) for look in (one, other)]
         assert identical(*shown), need
     if one.joint.table is not None:
         assert identical(one.joint.table, other.joint.table)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,9 @@ from scool_ppl.train.executors.workers import Workers, twin
 from scool_ppl.train.privacy.promise import Privacy
 from scool_ppl.train.questions import Params
 
+_ALIGNED = 64
+"""Bytes of memory that a processor reads at once."""
+_LARGE = 2**16
 _SMALL = 2**18
 """Parameters of a network whose steps are so short that a second worker thread only waits for Python's lock."""
 
@@ -73,18 +77,13 @@ class Loop:
     ) -> tuple[Tensor, Params]:
         """Steps of one client, written into `own`; its losses (S,) and optimiser state."""
         module.train()
-        with torch.no_grad():
-            leaves = {name: module.get_parameter(name) for name in own}
-            for name, leaf in leaves.items():
-                leaf.copy_(own[name])
+        leaves = {name: module.get_parameter(name) for name in own}
         forward = lambda x: module(self._ready(x))  # noqa: E731
         gradients = by_backward(self.task, forward, leaves)
         if self.privacy is not None:
             gradients = self._private(self.privacy, module, leaves)
-        losses, state = descend(self.optimizer, gradients, leaves, state, inputs, batches, pull)
-        for name, leaf in leaves.items():
-            own[name].copy_(leaf.detach())
-            leaf.grad = None
+        with _wearing(leaves, own):
+            losses, state = descend(self.optimizer, gradients, leaves, state, inputs, batches, pull)
         return losses, state
 
     def _private(self, privacy: Privacy, module: nn.Module, leaves: Mapping[str, Tensor]) -> Gradients:
@@ -127,6 +126,39 @@ class Loop:
                 return then(torch.func.functional_call(quiet, own, (inputs(client),)), client)
 
         return self._pool.each(work, range(len(next(iter(params.values())))), self.workers)
+
+
+@contextmanager
+def _wearing(leaves: Mapping[str, nn.Parameter], own: Params) -> Iterator[None]:
+    """The leaves have the client's numbers, and what becomes of these is the client's.
+
+    A large one is trained where it lies: in lock step, where everybody takes a step in turn, to copy it there and back
+    costs as much as the optimiser's step.
+    """
+    memory = {name: leaf.data for name, leaf in leaves.items()}
+    in_place = {name for name, value in memory.items() if _lies_alike(own[name], value)}
+    for name, leaf in leaves.items():
+        if name in in_place:
+            leaf.data = own[name]
+        else:
+            leaf.data.copy_(own[name])
+    try:
+        yield
+    finally:
+        for name, leaf in leaves.items():
+            if name in in_place:
+                leaf.data = memory[name]
+            else:
+                own[name].copy_(leaf.data)
+            leaf.grad = None
+
+
+def _lies_alike(value: Tensor, other: Tensor) -> bool:
+    """Is it large, and are products of it the same to the last bit as those of the other? They may depend on where its
+    memory begins.
+    """
+    aligned = (value.data_ptr() - other.data_ptr()) % _ALIGNED == 0
+    return value.numel() >= _LARGE and value.stride() == other.stride() and aligned
 
 
 def _laid_out(module: nn.Module, format: torch.memory_format) -> nn.Module:
