@@ -54,9 +54,9 @@ def as_printed(
     )
 
 
-def at_every_step(*rates: float, **hyperparameters: object) -> tuple[Row, ...]:
+def at_every_step(*rates: float) -> tuple[Row, ...]:
     """Candidates of D-PSGD that mixes at every step (`mix=before`), which has to know the rate of the steps."""
-    return tuple({"mix": "before", **hyperparameters, "learning_rate": rate, "--learning-rate": rate} for rate in rates)
+    return tuple({"mix": "before", "learning_rate": rate, "--learning-rate": rate} for rate in rates)
 
 
 def _of_rate(method: Method, rate: float) -> Row:

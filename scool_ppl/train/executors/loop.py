@@ -154,9 +154,7 @@ def _wearing(leaves: Mapping[str, nn.Parameter], own: Params) -> Iterator[None]:
 
 
 def _lies_alike(value: Tensor, other: Tensor) -> bool:
-    """Is it large, and are products of it the same to the last bit as those of the other? They may depend on where its
-    memory begins.
-    """
+    """Can a large one stand for the other, with the same products to the last bit? These depend on where memory begins."""
     aligned = (value.data_ptr() - other.data_ptr()) % _ALIGNED == 0
     return value.numel() >= _LARGE and value.stride() == other.stride() and aligned
 
