@@ -178,5 +178,6 @@ def test_parts_are_patterns_between_commas() -> None:
     federation = load_federation("digits")
     parts = Settings(frozen="1.bias", private="3.bias, 3.w*").clients(federation).parts
     assert parts == (("1.bias",), ("3.weight", "3.bias"))
-    with pytest.raises(InputError, match="private has 'head', which no parameter matches; the closest are"):
-        Settings(private="head").clients(federation)
+    with pytest.raises(InputError, match="private has 'heads', which no parameter matches; the closest are"):
+        Settings(private="heads").clients(federation)
+    assert Settings(frozen="body").clients(federation).parts.frozen == ("1.weight", "1.bias")
