@@ -1,7 +1,7 @@
 """CoBo, Table 1: which pairs are looked at in a round; cross-silo clients with permuted labels.
 
-Not as in the paper at scale `paper`: the graph moves once in 40 steps, not at every step, so that a constant rate looks at
-fewer pairs and `mixed` is constant for longer (the first ten of 1,000 rounds, in the paper .2 % of the steps).
+Not as in the paper at scale `paper`: pairs are looked at once in 40 steps, not at every step, so there are fewer looks;
+and `mixed` is constant in the first ten of 1,000 rounds, 1 % of the steps, in the paper .2 %.
 """
 
 from dataclasses import replace

@@ -23,6 +23,7 @@ from scool_ppl.train.questions import Params
 _ALIGNED = 64
 """Bytes of memory that a processor reads at once."""
 _LARGE = 2**16
+"""A parameter of so many numbers is trained where it lies, as to copy it takes longer than a small step."""
 _SMALL = 2**18
 """Parameters of a network whose steps are so short that a second worker thread only waits for Python's lock."""
 

@@ -48,7 +48,7 @@ EVERYTHING = Parts()
 """All parameters cooperate."""
 
 _WORDS = ("head", "body")
-"""The last layer that has parameters, and all before it; where a parameter is called so, it is meant."""
+"""The last layer that has parameters, and all before it; a parameter that is called so comes first."""
 
 
 def declared(module: nn.Module, frozen: Collection[str] = (), private: Collection[str] = ()) -> Parts:
@@ -90,7 +90,7 @@ def _part(word: str, leaves: Mapping[str, object]) -> set[str]:
     """The parameters that one of the words stands for."""
     last = _layer([*leaves][-1])
     head = {name for name in leaves if _layer(name) == last}
-    return {"head": head, "body": leaves.keys() - head}.get(word, set())
+    return dict(zip(_WORDS, (head, leaves.keys() - head), strict=True)).get(word, set())
 
 
 def _layer(parameter: str) -> str:
