@@ -1,7 +1,7 @@
 """Where does a round's time go? Training, looking, inferring and mixing, in the first round and in the next ones.
 
 MLP 64-64-10, five epochs of 50 images; and the CNN of FedAvg, one epoch of 400 images of CIFAR-10's shape. Each case in
-a process of its own, whose largest memory is noted.
+a process of its own, whose largest memory is noted; "kept": with `keep_memory`, as the commands have it.
 
     python experiments/benchmarks/rounds.py
 """
@@ -16,9 +16,10 @@ import timing
 from clients import cifar, federation, rounds_of
 
 from scool_ppl import EM, Clients, Schedule, load_model
+from scool_ppl.base import keep_memory
 from scool_ppl.train import network_of
 
-PRECISIONS = ("full", "bf16")
+CONVOLUTIONAL = ("full", "bf16", "bf16, kept")
 
 
 def one(model: str, num_clients: int) -> timing.Row:
@@ -32,12 +33,15 @@ def one(model: str, num_clients: int) -> timing.Row:
     return rounds_of(f"{model}, K = {num_clients}", em)
 
 
-def convolutional(num_clients: int, precision: str) -> timing.Row:
+def convolutional(num_clients: int, case: str) -> timing.Row:
     """The same of the papers' CNN, full width, in batches of 10."""
+    precision, _, kept = case.partition(", ")
+    if kept:
+        keep_memory()
     data = cifar(num_clients)
     clients = Clients(data, network_of(data, "cnn"), executor="loop", precision=precision)
     em = EM(load_model("scool_sbm", num_clients, federation=data), clients, Schedule(local_epochs=1, warmup_epochs=1))
-    return rounds_of(f"scool_sbm, CNN of FedAvg, {precision}, K = {num_clients}", em, 3)
+    return rounds_of(f"scool_sbm, CNN of FedAvg, {case}, K = {num_clients}", em, 3)
 
 
 def measured(case: str, num_clients: int) -> timing.Row:
@@ -52,13 +56,13 @@ def measured(case: str, num_clients: int) -> timing.Row:
 def main() -> None:
     if len(sys.argv) == 3 and sys.argv[2].isdigit():
         case, count = sys.argv[1], int(sys.argv[2])
-        print(json.dumps(convolutional(count, case) if case in PRECISIONS else one(case, count)))
+        print(json.dumps(convolutional(count, case) if case in CONVOLUTIONAL else one(case, count)))
         return
     asked = timing.options(__doc__)
     cases = [("scool_sbm", 20), ("scool_sbm", 100), ("hedge", 20)]
     if not asked.quick:
         cases += [("scool_sbm", 400), ("scool_sbm", 1000), ("hedge", 100), ("hedge", 200)]
-        cases += [(precision, 20) for precision in PRECISIONS]
+        cases += [(case, 20) for case in CONVOLUTIONAL]
     timing.keep("rounds", [measured(*case) for case in cases], asked.quick)
 
 

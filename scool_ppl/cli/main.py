@@ -106,6 +106,9 @@ def scool(
     if many > 1 and context.invoked_subcommand not in TOGETHER:
         found = f"torchrun has begun {many} processes of `scool {context.invoked_subcommand}`"
         raise InputError(f"{found}, expected one of {', '.join(sorted(TOGETHER))}; leave torchrun out")
+    from scool_ppl.base.machine import keep_memory
+
+    keep_memory()
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from scool_ppl.base.arguments import check_kind
 from scool_ppl.base.codec import Row
+from scool_ppl.base.machine import threads
 from scool_ppl.base.plugins import user_code
 from scool_ppl.base.randomness import generator, key
-from scool_ppl.base.threads import threads
 from scool_ppl.data.federation import Federation
 from scool_ppl.em.absence import (
     RESTING,

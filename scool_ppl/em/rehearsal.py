@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from pyro import poutine
 
+from scool_ppl.base.machine import threads
 from scool_ppl.base.plugins import user_code
 from scool_ppl.base.randomness import generator, seeded
-from scool_ppl.base.threads import threads
 from scool_ppl.em.em import EM
 from scool_ppl.em.model import CooperationModel
 from scool_ppl.em.state import EMState

@@ -14,7 +14,7 @@ from torch import Tensor
 from scool_ppl.base.codec import Row
 from scool_ppl.base.describe import versions
 from scool_ppl.base.files import file_sha256
-from scool_ppl.base.threads import threads
+from scool_ppl.base.machine import threads
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.specs import load_federation
 from scool_ppl.em.em import EM

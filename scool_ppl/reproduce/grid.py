@@ -15,6 +15,7 @@ from pathlib import Path
 
 from scool_ppl.base.arguments import check_whole
 from scool_ppl.base.codec import Row
+from scool_ppl.base.machine import keep_memory
 from scool_ppl.base.progress import counted
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.reproduce.cells import run_cell
@@ -53,15 +54,18 @@ def _processes(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
         return
     # Fresh processes: a fork of one that runs threads may hang.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin) as pool:
         try:
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _end_with_parent() -> None:
-    """This process ends when the one that started it is killed, instead of waiting for work for ever."""
+def _begin() -> None:
+    """This process keeps its memory, as the command does, and ends when the one that started it is killed, instead of
+    waiting for work for ever.
+    """
+    keep_memory()
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from scool_ppl.base.arguments import check_kind, whole
 from scool_ppl.base.describe import digest, named, settings, shown_html, signature
+from scool_ppl.base.machine import threads
 from scool_ppl.base.randomness import generator, key, seeded
-from scool_ppl.base.threads import threads
 from scool_ppl.data.federation import Federation
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.roster import Roster

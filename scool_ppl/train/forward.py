@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from scool_ppl.base.threads import threads
+from scool_ppl.base.machine import threads
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.stacks import per_client
 from scool_ppl.tasks.base import Task

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from scool_ppl.base.machine import threads
 from scool_ppl.base.randomness import seeded
-from scool_ppl.base.threads import threads
 from scool_ppl.errors import InputError
 from scool_ppl.tasks.base import Task
 from scool_ppl.train.batches import Batches

@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from scool_ppl.base.threads import threads
+from scool_ppl.base.machine import threads
 
 Module = TypeVar("Module", bound=nn.Module)
 Item = TypeVar("Item")
