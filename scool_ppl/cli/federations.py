@@ -21,7 +21,7 @@ from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS
 from scool_ppl.data.reading import SPLITS
 from scool_ppl.data.recipes import RECIPES
-from scool_ppl.data.recipes.order import ordered
+from scool_ppl.data.recipes.finish import finished
 from scool_ppl.data.specs import DEFAULT_FEDERATION, load_federation
 from scool_ppl.data.texts import texts
 from scool_ppl.errors import InputError
@@ -48,7 +48,7 @@ def federations(context: typer.Context) -> None:
     console = Console(markup=False)  # brackets are the documents' own
     console.print(table)
     for line in (
-        f"all recipes: {_options(ordered)}",
+        f"all recipes: {_options(finished)}",
         f"recipe:dataset:key=value,... with a dataset of {', '.join(DATASETS)}",
         f"or your own FILE.npz (inputs, targets), {', '.join(_described(name) for name in READERS)}",
         *([f"name:key=value,... without a dataset: {', '.join(GENERATED)}"] if GENERATED else []),

@@ -21,7 +21,7 @@ from scool_ppl.data.generated import GENERATED
 from scool_ppl.data.own import READERS, Arrays
 from scool_ppl.data.preparation import Preparation, with_labels
 from scool_ppl.data.recipes import RECIPES
-from scool_ppl.data.recipes.order import ordered
+from scool_ppl.data.recipes.finish import finished
 from scool_ppl.data.recipes.splitting import Partition, Pool
 from scool_ppl.data.recipes.turning import darkest, turned
 from scool_ppl.errors import InputError, unknown
@@ -69,11 +69,11 @@ def load_federation(
         refuse_bare_tables(spec)
         raise
     random = generator(seed, "federation")
-    pairs, order = _taken(f"option of recipe {parsed.recipe}", parsed.options, ordered, ("federation", "seed"))
+    pairs, rest = _taken(f"option of recipe {parsed.recipe}", parsed.options, finished, ("federation", "seed"))
     if parsed.recipe in GENERATED:
         generate = GENERATED[parsed.recipe]
         options = _options(f"option of federation {parsed.recipe}", pairs, generate, "random", clients)
-        return ordered(replace(generate(random, **options), spec=_written(parsed, options | order)), seed, **order)
+        return finished(replace(generate(random, **options), spec=_written(parsed, options | rest)), seed, **rest)
     recipe, reader = RECIPES[parsed.recipe], find_reader(parsed.dataset)
     read: dict[str, Any] = {}
     if reader:
@@ -89,8 +89,8 @@ def load_federation(
         arrays.inputs_test,
         arrays.ready,
     )
-    federation = assemble(arrays, recipe(pool, **options), _written(parsed, options | read | order))
-    federation = ordered(federation, seed, **order)
+    federation = assemble(arrays, recipe(pool, **options), _written(parsed, options | read | rest))
+    federation = finished(federation, seed, **rest)
     if reader:
         warn_of_range(federation)
     return federation

@@ -38,7 +38,7 @@ def run_cell(cell: Cell, data_root: Path | None = None, device: str = "cpu", dow
     deploys ("deployed"); validation is None where the federation has none.
     """
     with threads(1):
-        federation = _federation(cell.column.federation, cell.seed, data_root, download)
+        federation = _federation(cell.federation, cell.seed, data_root, download)
         em = _em(cell, federation, device)
         if cell.compact:
             return {**compact(em, cell.settings.rounds), **_origin(cell, em)}

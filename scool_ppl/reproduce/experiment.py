@@ -32,8 +32,9 @@ SCALES = ("smoke", "small", "medium", "paper")
 class Method(NamedTuple):
     """A row: a model, the hyperparameters to choose from, and which of its networks counts.
 
-    candidates: hyperparameters by name, or settings of the training as on the command line ("--learning-rate"). With
-    more than one, that of the best validation accuracy under the experiment's tuning seed is used.
+    candidates: hyperparameters by name, settings of the training as on the command line ("--learning-rate"), or options of
+    the federation after a colon (":common"). With more than one, that of the best validation accuracy under the
+    experiment's tuning seed is used.
     deployed: the networks after mixing ("mixed"), after local training ("trained"), or for each client whichever of
     the two has the lower loss on its own validation images ("chosen"); "deployed": what a portfolio makes of its
     candidates by its own rule. Compact cells of a portfolio know "local", "stack",
@@ -105,8 +106,14 @@ class Cell(NamedTuple):
 
     @property
     def hyperparameters(self) -> Row:
-        """The choice without the settings of the training."""
-        return {name: value for name, value in self.choice.items() if not name.startswith("--")}
+        """The choice without the settings of the training and the options of the federation."""
+        return {name: value for name, value in self.choice.items() if not name.startswith(("--", ":"))}
+
+    @property
+    def federation(self) -> str:
+        """The column's federation with the options of the choice."""
+        options = [f"{name[1:]}={value}" for name, value in self.choice.items() if name.startswith(":")]
+        return ",".join([self.column.federation, *options])
 
     @property
     def request(self) -> Row:
@@ -119,7 +126,7 @@ class Cell(NamedTuple):
             usual = {name: value for name, value in _asked(Settings()).items() if name in settings}
             settings = {name: value for name, value in settings.items() if value != usual[name]}
             settings["else"] = hashlib.sha256(json.dumps(usual).encode()).hexdigest()[:12]
-        request = {"federation": self.column.federation, "model": self.model, "hyperparameters": self.hyperparameters}
+        request = {"federation": self.federation, "model": self.model, "hyperparameters": self.hyperparameters}
         flags = {"predictions": self.predictions, "compact": self.compact}
         more: Row = {name: True for name, flag in flags.items() if flag}
         if self.column.attack is not None:

@@ -569,6 +569,9 @@ def test_federico_predicts_with_a_mixture() -> None:
 
 
 def test_fedprox_averages_networks_that_are_pulled_back_to_where_the_round_began() -> None:
+    """These are the personal networks of pFedMe (T. Dinh et al., 2020), that is with R = 1, eta lambda = 1 and beta = 1: it
+    steps from w to w - eta lambda (w - theta_i(w)), theta_i(w) being about argmin f_i(theta) + lambda / 2 |theta - w|^2.
+    """
     whose = clients(K)
     em, state = driver(built("fedprox", whose, mu=0.7), whose, Schedule(local_steps=3))
     sizes = [6.0, 7.0, 8.0, 9.0]
@@ -580,10 +583,11 @@ def test_fedprox_averages_networks_that_are_pulled_back_to_where_the_round_began
                 slope = gradient(here, whose, k)
                 here = sgd(here, {name: slope[name] + 0.7 * (here[name] - begun[name]) for name in slope})
             networks.append(here)
-        state, _ = em.step(state)
+        state, info = em.step(state)
         average = {name: sum(sizes[k] / 30 * networks[k][name] for k in range(K)) for name in networks[0]}
         for i in range(K):
             close_networks(state.params, i, average)
+            close_networks(info.trained, i, networks[i])
 
 
 # Ditto.

@@ -18,6 +18,13 @@ def test_settings_are_part_of_a_choice_and_unknown_ones_are_named():
         _ = tiny().cell(COLUMN, LOCAL, {"--learning-rat": 0.3}, 7).settings
 
 
+def test_options_of_the_federation_are_part_of_a_choice():
+    plain, cell = (tiny().cell(COLUMN, LOCAL, choice, 7) for choice in ({}, {":common": 0.05, "--learning-rate": 0.3}))
+    assert cell.federation == f"{COLUMN.federation},common=0.05"
+    assert cell.request == {**plain.request, "federation": cell.federation, "settings": cell.request["settings"]}
+    assert cell.key == f"{COLUMN.label} | local :common=0.05 --learning-rate 0.3 | seed 7"
+
+
 @pytest.mark.parametrize("changes", [{"methods": (LOCAL, LOCAL)}, {"columns": ()}, {"seeds": ()}, {"seeds": (100,)}])
 def test_an_impossible_experiment_is_refused(changes):
     with pytest.raises(InputError, match="A tiny one"):

@@ -3,7 +3,7 @@
 A recipe is one function ``recipe(pool, *, clients, train, validation, test, ...) -> Partition`` in `RECIPES`. All share
 clients: how many; train: images per client for training and validation together (None: as many as the pool gives);
 validation: the fraction of them kept for validation; test: how many held-out images are used (None: all of them).
-`order.ordered` says in which order clients then come.
+`finish.finished` says in which order clients then come.
 """
 
 from __future__ import annotations

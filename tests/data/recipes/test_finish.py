@@ -1,4 +1,4 @@
-"""The order of the clients tells nothing of their groups, unless it is asked for; regions do, as far as they are right."""
+"""What recipes finish with: an order that says nothing of groups, regions as far as they are right, images in common."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from scool_ppl import Federation, load_federation, load_model
 from scool_ppl.data import GENERATED, SPLITS
 from scool_ppl.data.recipes import RECIPES
-from scool_ppl.data.recipes.order import regions
+from scool_ppl.data.recipes.finish import regions
 from tests.helpers.refusals import Case, refused, refuses
 
 SPECS = {
@@ -105,7 +105,40 @@ def test_a_model_is_given_the_regions() -> None:
     assert by_hand.hint.argmax(1).tolist() == [2, 2, 1, 1, 0, 0]
 
 
+@pytest.mark.parametrize("recipe", ["permuted", "pathological", "text", "sine"])
+def test_images_in_common_are_called_what_their_owners_call_them(recipe: str) -> None:
+    """Everybody has, besides its own, a copy of the same rows of each of the others, and of nobody's held-out ones."""
+    spec = SPECS[recipe].format(recipe)
+    between = "" if spec.endswith(":") else ","
+    plain, shared = load_federation(spec, seed=3), load_federation(f"{spec}{between}common=0.2", seed=3)
+    assert shared.spec == f"{spec}{between}common=0.2"
+    assert shared.names == plain.names
+    for split in ("validation", "test"):
+        assert all(map(torch.equal, getattr(shared, split), getattr(plain, split)))
+    counts = [max(1, round(0.2 * len(rows))) for rows in plain.train]
+
+    def items(client: int, rows: torch.Tensor) -> list[tuple[bytes, bytes]]:
+        """What a client has as an input and its label, a row each."""
+        labels = shared.labels(client, rows)
+        return [(x.numpy().tobytes(), y.numpy().tobytes()) for x, y in zip(shared.inputs[rows], labels, strict=True)]
+
+    known = []
+    for client, (own, rows) in enumerate(zip(plain.train, shared.train, strict=True)):
+        assert torch.equal(rows[: len(own)], own)
+        received = items(client, rows[len(own) :])
+        assert len(received) == sum(counts) - counts[client]
+        known.append(received)
+    for client, own in enumerate(plain.train):
+        given = set(known[client - 1]) & set(items(client, own))
+        assert len(given) == counts[client]
+        for other in range(10):
+            assert other == client or given <= set(known[other])
+    assert len({int(row) for rows in shared.train for row in rows}) == sum(len(rows) for rows in shared.train)
+
+
 REFUSED: list[Case] = [
+    (lambda: load_federation("iid:digits:common=0"), "common=0.0, expected the share of their images"),
+    (lambda: load_federation("iid:digits:common=1.5"), "common=1.5, expected the share of their images"),
     (lambda: load_federation("iid:digits:order=random"), "value 'random'; known: drawn, listed"),
     (lambda: load_federation("iid:digits:wrong=0.2"), "asks for regions, which are groups"),
     (lambda: load_federation("sine:wrong=0.2"), "asks for regions, which are groups"),
