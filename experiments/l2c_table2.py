@@ -12,13 +12,12 @@ from scool_ppl.reproduce import (
     Experiment,
     Method,
     as_printed,
-    at_every_step,
     at_scale,
 )
 
 METHODS = (
     Method("Local SGD only", "local"),
-    Method("DPSGD(s=1 step)", "dpsgd", at_every_step(SMALL_CNN.rate)),
+    Method("DPSGD(s=1 step)", "dpsgd", ({"mix": "before"},)),
     Method("DPSGD(s=5 epochs)", "dpsgd"),
     Method("FedAvg", "fedavg", deployed="mixed"),
     Method("FOMO", "fedfomo"),

@@ -18,13 +18,12 @@ from scool_ppl.reproduce import (
     Experiment,
     Method,
     as_printed,
-    at_every_step,
     at_scale,
 )
 
 RATES = ({"--learning-rate": 0.02}, {"--learning-rate": 0.05}, {"--learning-rate": 0.1})
 TOPOLOGIES: tuple[dict[str, object], ...] = ({}, {"topology": "group-ring"}, {"topology": "bipartite"})
-EVERY_STEP = at_every_step(0.02, 0.05, 0.1)
+EVERY_STEP = tuple({"mix": "before", **rate} for rate in RATES)
 HEADS = {"--private": "head"}
 METHODS = (
     Method("Local SGD only", "local", RATES),

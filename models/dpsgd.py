@@ -50,11 +50,11 @@ def build(
     groups: int = 4,
     neighbours: int = 2,
     mix: Literal["after", "before"] = "after",
-    learning_rate: float = 0.1,
+    clients_rate: float = 0.1,
 ) -> CooperationModel:
     """`topology`: who is linked with whom; group-ring: joined rings. `groups`: how many rings. `neighbours`:
-    links on the ring. `mix`: after local training, or before. `learning_rate`: the clients', for `mix=before`."""
-    if min(groups, neighbours) < 1 or learning_rate <= 0:
-        raise InputError(f"{groups=}, {neighbours=}, {learning_rate=}: expected at least 1, and a positive rate")
+    links on the ring. `mix`: after local training, or before. `clients_rate`: of their steps, from the settings."""
+    if min(groups, neighbours) < 1 or (mix == "before" and clients_rate <= 0):
+        raise InputError(f"{groups=}, {neighbours=}, {clients_rate=}: expected at least 1, and a rate of plain SGD")
     prior = Dirac(metropolis(adjacency(num_clients, topology, groups, neighbours)))
-    return CooperationModel(prior, Ignored(), MixModels() if mix == "after" else Pull(1 / learning_rate))
+    return CooperationModel(prior, Ignored(), MixModels() if mix == "after" else Pull(1 / clients_rate))

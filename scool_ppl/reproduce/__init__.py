@@ -14,7 +14,6 @@ from scool_ppl.reproduce.scales import (
     SMALL_MLP,
     SMOKE,
     as_printed,
-    at_every_step,
 )
 from scool_ppl.runs.store import Store
 from scool_ppl.workbench.settings import Settings
@@ -36,7 +35,6 @@ __all__ = [
     "Settings",
     "Store",
     "as_printed",
-    "at_every_step",
     "at_scale",
     "experiment_names",
     "experiment_title",

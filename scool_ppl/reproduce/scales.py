@@ -37,8 +37,7 @@ def as_printed(
     methods: Sequence[Method], printed: Mapping[str, Row], rates: Sequence[float] = ()
 ) -> tuple[Method, ...]:
     """Methods with what all of their candidates have in common and a paper's hyperparameters, by label; all choose among
-    the same learning rates, if any are given. A hyperparameter that is the rate in all candidates, see
-    `at_every_step`, stays the rate.
+    the same learning rates, if any are given.
     """
     for label in printed:
         if label not in [method.label for method in methods]:
@@ -47,22 +46,11 @@ def as_printed(
         method._replace(
             candidates=tuple(
                 {**_common(method), **printed.get(method.label, {}), **choice}
-                for choice in [_of_rate(method, rate) for rate in rates] or [{}]
+                for choice in [{"--learning-rate": rate} for rate in rates] or [{}]
             )
         )
         for method in methods
     )
-
-
-def at_every_step(*rates: float) -> tuple[Row, ...]:
-    """Candidates of D-PSGD that mixes at every step (`mix=before`), which has to know the rate of the steps."""
-    return tuple({"mix": "before", "learning_rate": rate, "--learning-rate": rate} for rate in rates)
-
-
-def _of_rate(method: Method, rate: float) -> Row:
-    """The setting, and the hyperparameter that goes with it."""
-    follows = all(choice.get("learning_rate", 0) == choice.get("--learning-rate") for choice in method.candidates)
-    return {"learning_rate": rate, "--learning-rate": rate} if follows else {"--learning-rate": rate}
 
 
 def _common(method: Method) -> Row:

@@ -32,7 +32,10 @@ FACTS: dict[str, Callable[[Federation | Roster], Any]] = {
 OF_PAIRS = ("truth",)
 """Those of them that are (K, K); the others are (K,)."""
 
-HIDDEN = ("num_clients", *FACTS)
+OF_TRAINING = ("clients_rate",)
+"""Those that are facts of how the clients train: the rate of their steps, 0 where these are not of plain SGD."""
+
+HIDDEN = ("num_clients", *FACTS, *OF_TRAINING)
 
 
 def true_graph(federation: Federation | Roster) -> Tensor | None:

@@ -437,7 +437,7 @@ def test_dpsgd_links_whom_it_says() -> None:
 def test_dpsgd_gossips_at_every_step_of_a_round() -> None:
     """(16) at each of three steps: with neighbours held for the round it would pull back to its beginning."""
     whose = clients(5)
-    em, state = driver(built("dpsgd", whose, mix="before", learning_rate=RATE), whose, Schedule(local_steps=3))
+    em, state = driver(built("dpsgd", whose, mix="before", clients_rate=RATE), whose, Schedule(local_steps=3))
     networks = [one(state.params, i) for i in range(5)]
     state, _ = em.step(state)
     graph = state.moments["Y"]
@@ -455,7 +455,7 @@ def test_dpsgd_gossips_at_every_step_of_a_round() -> None:
 @pytest.mark.parametrize("mix", ["before", "after"])
 def test_dpsgd_is_a_gossip_step(topology: str, mix: str) -> None:
     whose = clients(5)
-    rounds = stepped("dpsgd", whose, 2, topology=topology, mix=mix, learning_rate=RATE)
+    rounds = stepped("dpsgd", whose, 2, topology=topology, mix=mix, clients_rate=RATE)
     for (before, _), (after, _) in itertools.pairwise(rounds):
         graph = after.moments["Y"]
         for i in range(5):

@@ -73,7 +73,7 @@ def test_one_part_is_averaged_and_the_other_stays_at_home(
 @either
 def test_spdb_mixes_bodies_at_every_step(executor: str) -> None:
     whose = clients(executor)
-    built = load_model("dpsgd", 4, mix="before", learning_rate=small.RATE)
+    built = load_model("dpsgd", 4, mix="before", clients_rate=small.RATE)
     em, state = small.driver(built, whose, Schedule(local_steps=2))
     networks = [small.one(state.params, i) for i in range(4)]
     for _ in range(2):

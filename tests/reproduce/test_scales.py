@@ -7,7 +7,7 @@ import pytest
 from scool_ppl.errors import InputError
 from scool_ppl.reproduce import scales
 from scool_ppl.reproduce.experiment import Method
-from scool_ppl.reproduce.scales import as_printed, at_every_step
+from scool_ppl.reproduce.scales import as_printed
 
 METHODS = (Method("Ours", "scool_sbm", ({}, {"n_eff": 2.0})), Method("Theirs", "fedfomo", deployed="mixed"))
 
@@ -25,14 +25,6 @@ def test_what_all_candidates_share_belongs_to_the_row():
     assert as_printed([row], {}) == (row._replace(candidates=({"--private": "head"},)),)
     (printed,) = as_printed([row], {"Ours": {"neighbours": 4}}, rates=(0.1,))
     assert printed.candidates == ({"--private": "head", "neighbours": 4, "--learning-rate": 0.1},)
-
-
-def test_a_hyperparameter_that_is_the_rate_stays_the_rate():
-    row = Method("Ours", "dpsgd", at_every_step(0.02, 0.05))
-    (printed,) = as_printed([row], {"Ours": {"neighbours": 4}}, rates=(0.1,))
-    assert printed.candidates == ({"mix": "before", "neighbours": 4, "learning_rate": 0.1, "--learning-rate": 0.1},)
-    (other,) = as_printed([Method("Theirs", "meta_l2c", ({}, {"learning_rate": 0.01}))], {}, rates=(0.1,))
-    assert other.candidates == ({"--learning-rate": 0.1},)
 
 
 def test_a_label_that_no_method_has_is_refused():

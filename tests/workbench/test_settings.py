@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from scool_ppl import CooperationModel, Federation, InputError, load_federation
+from scool_ppl import CooperationModel, Federation, InputError, load_federation, mixing
 from scool_ppl.deploy import Portfolio, Rule, Single, Stack
 from scool_ppl.em.model import Schedule
 from scool_ppl.infer.estep.natural import NaturalGradient
@@ -69,6 +69,15 @@ def test_the_optimiser_is_sgd_as_asked(federation: Federation) -> None:
         velocity = 0.5 * velocity + gradient + 0.25 * expected
         expected -= 0.125 * velocity
     assert float(weight.detach()) == expected
+
+
+def test_a_model_that_mixes_at_every_step_is_told_the_rate_of_plain_sgd(federation: Federation) -> None:
+    """The pull that makes a step of the rate a mixing step is one over the rate; other optimisers have none such."""
+    assert Settings(learning_rate=0.05).model("dpsgd", federation, mix="before").mixing == mixing.Pull(20.0)
+    for other in (Settings(momentum=0.5), Settings(optimizer="adam")):
+        assert other.model("dpsgd", federation).mixing == mixing.MixModels()
+        with pytest.raises(InputError, match=r"clients_rate=0\.0: expected at least 1, and a rate of plain SGD"):
+            other.model("dpsgd", federation, mix="before")
 
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
