@@ -1,8 +1,8 @@
 """FedFomo, Table 1: personalised accuracy on pathological non-IID tasks.
 
-Not as in the paper at scale `paper`: all of the 100 clients take part in every round, not a tenth; learning rates do not
-decay by 1 % a round; batches of 10, as their size is not printed; MOCHA, Per-FedAvg, pFedMe and
-FedAvg + Data are left out (models/README.md says why).
+Not as in the paper at scale `paper`: all of the 100 clients take part in every round, not a tenth; learning rates do
+not decay by 1 % a round; batches of 10, as their size is not printed; MOCHA and Per-FedAvg are left out, pFedMe and
+FedAvg + Data are not run yet (models/README.md says what they are).
 """
 
 from dataclasses import replace
