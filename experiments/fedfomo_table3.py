@@ -1,8 +1,8 @@
 """FedFomo, Table 3: the target of every client is another client's distribution.
 
 Not as in the paper at scale `paper`: the clusters are those of pixels; give features of a network as the dataset for
-the paper's; learning rates do not decay by 1 % a round; batches of 10, as their size is not printed; MOCHA and Per-
-FedAvg are left out, pFedMe and FedAvg + Data are not run yet (models/README.md says what they are).
+the paper's; learning rates do not decay by 1 % a round; batches of 10, as their size is not printed; MOCHA and
+Per-FedAvg are left out, pFedMe and FedAvg + Data are not run yet (models/README.md says what they are).
 """
 
 from dataclasses import replace

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 
 import torch
 
-# What glibc's <malloc.h> calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, the variables of the environment that say the same,
-# and bytes: as many as glibc takes, and what no tensor is likely to exceed.
-_TRIM, _MMAP = (-1, "MALLOC_TRIM_THRESHOLD_", 2**31 - 1), (-3, "MALLOC_MMAP_THRESHOLD_", 2**30)
+_LIMITS = {"MALLOC_TRIM_THRESHOLD_": (-1, 2**31 - 1), "MALLOC_MMAP_THRESHOLD_": (-3, 2**30)}
+"""Limits above which glibc gives memory back: its variables of the environment, their numbers in <malloc.h>, and bytes that
+hardly a tensor exceeds (the first can be no larger).
+"""
 
 
 @contextmanager
@@ -34,8 +35,7 @@ def keep_memory() -> bool:
     the papers' CNN a quarter of the time. The process stays as large as it has ever been, until it ends. Of glibc only,
     and not where its variables of the environment, such as MALLOC_TRIM_THRESHOLD_, say otherwise.
     """
-    asked = [variable for _, variable, _ in (_TRIM, _MMAP) if variable in os.environ]
-    if asked or platform.libc_ver()[0] != "glibc":
+    if platform.libc_ver()[0] != "glibc" or _LIMITS.keys() & os.environ.keys():
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return min(mallopt(parameter, size) for parameter, _, size in (_TRIM, _MMAP)) == 1
+    return min(mallopt(number, size) for number, size in _LIMITS.values()) == 1
