@@ -20,16 +20,14 @@ from scool_ppl.mix import MixModels, Pull
 def adjacency(num_clients: int, topology: str, groups: int, neighbours: int) -> torch.Tensor:
     """Who is linked with whom, (K, K) bool, symmetric, no self links."""
     client = torch.arange(num_clients)
-    if topology == "complete":
-        linked = torch.ones(num_clients, num_clients, dtype=torch.bool)
-    elif topology == "bipartite":
+    linked = torch.full((num_clients, num_clients), topology == "complete")
+    if topology == "bipartite":
         linked = client[:, None] % 2 != client % 2
     elif topology == "ring":
         steps = (client[:, None] - client).remainder(num_clients)
         # An odd number of neighbours needs one that is its partner's, too: the one across the ring.
         linked = (steps > 0) & ((steps <= neighbours // 2) | (neighbours % 2 == 1) & (2 * steps == num_clients))
-    else:
-        linked = torch.zeros(num_clients, num_clients, dtype=torch.bool)
+    elif topology == "group-ring":
         rings = [ring for ring in client.tensor_split(groups) if len(ring)]
         for ring, following in zip(rings, rings[1:] + rings[:1], strict=True):
             linked[ring, ring.roll(-1)] = True
@@ -54,7 +52,9 @@ def build(
 ) -> CooperationModel:
     """`topology`: who is linked with whom; group-ring: joined rings. `groups`: how many rings. `neighbours`:
     links on the ring. `mix`: after local training, or before. `clients_rate`: of their steps, from the settings."""
-    if min(groups, neighbours) < 1 or (mix == "before" and clients_rate <= 0):
-        raise InputError(f"{groups=}, {neighbours=}, {clients_rate=}: expected at least 1, and a rate of plain SGD")
+    if min(groups, neighbours) < 1:
+        raise InputError(f"{groups=}, {neighbours=}: expected at least 1 each")
+    if mix == "before" and clients_rate <= 0:
+        raise InputError("mix=before is a step of plain SGD, expected one with a rate; take sgd without momentum")
     prior = Dirac(metropolis(adjacency(num_clients, topology, groups, neighbours)))
     return CooperationModel(prior, Ignored(), MixModels() if mix == "after" else Pull(1 / clients_rate))

@@ -30,7 +30,7 @@ from scool_ppl.train.executors.descent import MakeOptimizer
 from scool_ppl.train.networks import NETWORKS, NetworkSpec, network_for
 from scool_ppl.train.networks.precision import PRECISIONS
 from scool_ppl.train.privacy.promise import Privacy
-from scool_ppl.zoo.load import load_model, load_module
+from scool_ppl.zoo.load import load_model
 
 DEVICES = ("cpu", "cuda")
 
@@ -202,10 +202,8 @@ class Settings:
         """A model for this federation, with the chosen E-step, and the chosen rule of deployment: a model that has none
         becomes a portfolio of itself and local-only training.
         """
-        known = {"clients_rate": self.rate if (self.optimizer, self.momentum) == ("sgd", 0) else 0.0}
-        asked = inspect.signature(load_module(name).build).parameters
-        facts = {fact: value for fact, value in known.items() if fact in asked}
-        model = load_model(name, federation.num_clients, federation=federation, **{**facts, **choices})
+        rate = self.rate if (self.optimizer, self.momentum) == ("sgd", 0) else 0.0
+        model = load_model(name, federation.num_clients, federation=federation, clients_rate=rate, **choices)
         if self.deploy is not None and isinstance(model, CooperationModel) and os.fspath(name) != LOCAL:
             shown = Path(name).stem if Path(name).stem != LOCAL else "model"
             model = Portfolio({LOCAL: alone(federation.num_clients), shown: model}, shown)

@@ -32,10 +32,10 @@ FACTS: dict[str, Callable[[Federation | Roster], Any]] = {
 OF_PAIRS = ("truth",)
 """Those of them that are (K, K); the others are (K,)."""
 
-OF_TRAINING = ("clients_rate",)
-"""Those that are facts of how the clients train: the rate of their steps, 0 where these are not of plain SGD."""
+RATE = "clients_rate"
+"""Another one, a fact of how the clients train."""
 
-HIDDEN = ("num_clients", *FACTS, *OF_TRAINING)
+HIDDEN = ("num_clients", *FACTS, RATE)
 
 
 def true_graph(federation: Federation | Roster) -> Tensor | None:
@@ -100,12 +100,14 @@ def load_model(
     num_clients: int,
     *,
     federation: Federation | Roster | None = None,
+    clients_rate: float | None = None,
     **choices: Any,
 ) -> CooperationModel | Portfolio:
     """Build a model or a portfolio by name or path; unknown hyperparameters are refused with the nearest known name.
 
     `federation` supplies the facts that some models ask for: the true graph for `oracle`, sample counts for `fedavg`,
-    regions for `covariate_sbm`; a `Roster`, clients whose data are elsewhere, does as well.
+    regions for `covariate_sbm`; a `Roster`, clients whose data are elsewhere, does as well. `clients_rate` is that of the
+    clients' steps, for `dpsgd mix=before`: 0 where these are not of plain SGD, None for the model's default.
     """
     if federation is not None:
         check_kind("federation", federation, Federation | Roster, "load_federation(spec) makes one")
@@ -117,6 +119,8 @@ def load_model(
     build = load_module(model).build
     parameters, hints = inspect.signature(build).parameters, declared(build)
     facts: dict[str, Any] = {}
+    if RATE in parameters and clients_rate is not None:
+        facts[RATE] = clients_rate
     for name, fact in FACTS.items():
         if name in parameters and name not in choices and federation is not None:
             facts[name] = fact(federation)

@@ -55,7 +55,7 @@ REFUSED: list[Case] = [
     (lambda: load_model("dpsgd", 3, groups=0), "groups=0"),
     (
         lambda: load_model("dpsgd", 3, mix="before", clients_rate=0.0),
-        "clients_rate=0.0: expected at least 1, and a rate of plain SGD",
+        "a step of plain SGD, expected one with a rate",
     ),
     (lambda: load_model("fedprox", 3, mu=-1.0), "pull=-1.0, expected a positive number, or 0"),
     (lambda: load_model("ditto", 3, strength=-1.0), "strength is -1.0, expected at least 0"),
