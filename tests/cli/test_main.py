@@ -30,6 +30,13 @@ def test_help_is_what_the_commands_say_of_themselves() -> None:
         assert summary in answer
 
 
+def test_commands_keep_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr("scool_ppl.base.machine.keep_memory", lambda: asked.append(True))
+    assert scool("models").code == 0
+    assert asked
+
+
 @pytest.mark.parametrize("statement", ["import scool_ppl", "import scool_ppl; dir(scool_ppl)", "help"])
 def test_neither_help_nor_the_root_imports_torch(statement: str) -> None:
     run = (

@@ -17,7 +17,7 @@ import pytest
 from scool_ppl.errors import InputError, RunError
 from scool_ppl.reproduce import reproduce
 from scool_ppl.reproduce.experiment import Cell, Method
-from scool_ppl.reproduce.grid import _run_all
+from scool_ppl.reproduce.grid import _begin, _run_all
 from scool_ppl.runs.store import Store
 from tests.helpers.experiments import COLUMN, LOCAL, SBM, tiny, without_times
 
@@ -88,6 +88,23 @@ def test_a_process_that_is_killed_is_one_line():
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(1, mp_context=fork) as pool, pytest.raises(RunError, match=told):
         list(_run_all(cells, _killed, pool))
+
+
+_keeping: list[int] = []
+
+
+def _keeps() -> bool:
+    return _keeping == [os.getpid()]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_processes_keep_their_memory_as_the_command_does(monkeypatch):
+    """What malloc is told holds for one process."""
+    monkeypatch.setattr("scool_ppl.reproduce.grid.keep_memory", lambda: _keeping.append(os.getpid()))
+    fork = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(1, mp_context=fork, initializer=_begin) as pool:
+        assert pool.submit(_keeps).result()
+    assert not _keeps()
 
 
 def test_jobs_are_at_least_one(tmp_path):
