@@ -163,8 +163,9 @@ class EM:
     def _round(
         self, state: EMState, start: RoundStart, away: dict[str, str], clock: Clock, unmixed: Params | None
     ) -> tuple[EMState, EMInfo]:
+        first = None
         if self.model.components and state.peers is None:
-            state = self._first_look(state, start, clock)
+            state, first = self._first_look(state, start, clock)
             start = self.round_start(state, away, start.clients)
         with clock("train"):
             trained, mixing_memory, components = self.train(state, start)
@@ -184,7 +185,9 @@ class EM:
             posterior, prior = restore_absent(self.model.prior, state, start, evidence, posterior, prior)
             params = keep_entries(params, state.params, dict.fromkeys(params, ~start.present))
             memory[RESTING] = rested_edges(start, evidence)
-        received, sent = self._traffic(posterior.moments["Y"], evidence)
+        received, sent = self._traffic(evidence, posterior.moments["Y"])
+        if first is not None:
+            received, sent = (now + before for now, before in zip((received, sent), self._traffic(first), strict=True))
         loss = float(trained.loss.nanmean())
         info = EMInfo(posterior.elbo, loss, trained.params, received, sent, dict(clock.seconds), away, epsilon)
         state = EMState(
@@ -202,19 +205,20 @@ class EM:
         )
         return state, info
 
-    def _first_look(self, state: EMState, start: RoundStart, clock: Clock) -> EMState:
-        """The state with a graph before anybody has trained: components differ from the start, so clients can choose."""
+    def _first_look(self, state: EMState, start: RoundStart, clock: Clock) -> tuple[EMState, RoundEvidence]:
+        """A graph before anybody has trained, and what it is of: components differ from the start, so clients can choose."""
         with clock("look"):
             evidence, joint, memory = self.look(start._replace(round=-1), state.params, clock)
         with clock("infer"):
             posterior, prior = self.infer(state, evidence, joint)
-        return state._replace(
+        state = state._replace(
             moments=posterior.moments,
             q=posterior.q,
             prior=prior,
             peers=evidence.peers,
             memory={**state.memory, **memory},
         )
+        return state, evidence
 
     def counted(self, state: EMState) -> AnyClients:
         """The clients; if they are private, they count on from what they have spent."""
@@ -312,12 +316,13 @@ class EM:
         with torch.no_grad(), threads(1 if small else None):
             return {**self.model.mixing(before, after, posterior.moments["Y"], peers), **parts.at_home(trained)}
 
-    def _traffic(self, weights: Tensor, evidence: RoundEvidence) -> tuple[Tensor, Tensor]:
+    def _traffic(self, evidence: RoundEvidence, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Bytes per client: one network for every other client or component that is looked at or used, and one more for
         every one of which a network that nobody has mixed is looked at, too; a client sends its copy of each component that
-        it uses.
+        it uses. Without weights nobody uses anything.
         """
         peers = evidence.peers
+        weights = torch.zeros(peers.mask.shape) if weights is None else weights
         looked = peers.fresh.mask if self.model.needs else torch.zeros_like(peers.mask)
         moved = ((peers.mask & (weights > 0)) | looked).long() + (looked & evidence.looks_twice).long()
         senders = peers.columns().expand_as(moved)

@@ -83,6 +83,9 @@ def test_bytes_by_hand() -> None:
     assert whose.bytes_per_model == NETWORK_BYTES
     for name, networks in {"local": 0, "fedavg": 3, "scool_sbm": 3}.items():
         assert moved(load_model(name, 4, federation=whose.federation)) == ([networks] * 4, [networks] * 4)
+    # Components are looked at before the first training, too; whoever uses one sends a copy back.
+    assert moved(load_model("ifca", 4, components=2)) == ([2 + 2] * 4, [1] * 4)
+    assert moved(load_model("fedem", 4, federation=whose.federation, components=3)) == ([3 + 3] * 4, [3] * 4)
     pairs = torch.eye(2).repeat_interleave(2, 0).repeat_interleave(2, 1).fill_diagonal_(0)
     assert moved(CooperationModel(Dirac(pairs), Ignored(), MixUpdates())) == ([1] * 4, [1] * 4)
     star = torch.zeros(4, 4)

@@ -21,7 +21,7 @@ from scool_ppl.train.executors.private import clipped, noised, poisson
 from scool_ppl.train.networks import CNN, MLP
 from scool_ppl.train.privacy.account import STEPS
 from scool_ppl.train.privacy.promise import Privacy
-from tests.helpers.unequal import assert_agree, assert_same, both, clients, distinct, federation
+from tests.helpers.unequal import SGD, assert_agree, assert_same, both, clients, distinct, federation
 
 NONE = Privacy(0.0, math.inf, poisson=False)
 CLIPPED = Privacy(0.0, 0.3)
@@ -73,6 +73,21 @@ def test_a_clipped_gradient_is_that_of_a_loop_over_images(weighted: bool) -> Non
     params = {name: leaf.detach() for name, leaf in leaves.items()}
     _, gradient = clipped(task, network, params, x, y, weight, clip)
     assert_same(gradient, {name: value.detach() for name, value in total.items()}, 1e-12)
+
+
+@pytest.mark.parametrize("executor", ["stacked", "loop"])
+def test_an_image_that_no_network_can_take_moves_the_sum_by_at_most_the_clip(executor: str) -> None:
+    """A network or a loss that is not finite would show that it is there."""
+    data, clip = federation(), 0.5
+    spoiled = data.inputs.clone()
+    spoiled[data.train[0][0]] = torch.finfo(spoiled.dtype).max
+    options: dict[str, Any] = {"dtype": torch.float32, "batch_size": 100, "privacy": Privacy(0.0, clip, poisson=False)}
+    usual, found = (clients(each, executor, **options) for each in (data, replace(data, inputs=spoiled)))
+    start = usual.init(0)
+    expected, without = (each.train(start, None, Plan(steps=1)) for each in (usual, found))
+    assert without.loss.isfinite().all()
+    change = sum(((without.params[name] - value)[0] ** 2).sum() for name, value in expected.params.items()).sqrt()
+    assert 0 < change < 2 * clip * SGD.keywords["lr"] / len(data.train[0])
 
 
 def test_the_noise_has_the_stated_variance_and_is_independent() -> None:

@@ -62,6 +62,14 @@ def test_every_training_and_every_question_of_a_round_counts(model: str, trainin
     assert torch.equal(spent(state), expected), "who is absent spends nothing"
 
 
+def test_a_look_at_components_before_the_first_training_counts() -> None:
+    em = driver("ifca")
+    state, _ = em.step(em.init())
+    assert spent(state)[:, 1].tolist() == [2.0] * 4
+    state, _ = em.step(state)
+    assert spent(state)[:, 1].tolist() == [3.0] * 4
+
+
 def test_evidence_that_is_not_noised_is_not_counted_as_if_it_were() -> None:
     state, info = driver("scool_sbm", TRAINING).step(driver("scool_sbm", TRAINING).init())
     assert spent(state)[:, 1].tolist() == [0.0] * 4
