@@ -30,6 +30,7 @@ PAPER = {
     "FedAvg": ("64.84 ± 0.00", "0"),
     "Fine-tuning FedAvg": ("46.70 ± 0.07", "0"),
     "Ditto": ("40.05 ± 0.01", "100"),
+    "FedFomo": ("42.90 ± 1.68 (Validation Based)", "75 (Validation Based)"),
     "CoBo": ("39.28 ± 0.01", "100"),
 }
 """GPT-2 with LoRA, four clients with articles in Catalan, Spanish, German or Dutch, 500 steps: what compares is the order,

@@ -1,6 +1,6 @@
 """FedeRiCo, Figure 3: the weights of one client over the rounds.
 
-Four distributions of CIFAR-100 at scale `paper`, as there; what else differs, see `federico_table1.py`.
+Four distributions, as there, of CIFAR-100 at scale `paper`; what else differs, see `federico_table1.py`.
 """
 
 from scool_ppl.reproduce import PAPER_FEDERICO, SMALL_MLP, SMOKE, Column, Experiment, Method, at_scale, figures
@@ -13,21 +13,15 @@ METHODS = (
 
 
 def experiment(scale: str) -> Experiment:
-    dataset, groups, classes, size, settings = at_scale(
+    dataset, size, settings = at_scale(
         scale,
-        smoke=("digits", 2, 5, "train=40", SMOKE),
-        small=("mnist", 2, 5, "train=50,test=1000", SMALL_MLP),
-        paper=("cifar100", 4, 25, "train=937", PAPER_FEDERICO),
+        smoke=("digits", "clients=8,classes=2,train=40", SMOKE),
+        small=("mnist", "clients=16,classes=2,train=50,test=1000", SMALL_MLP),
+        paper=("cifar100", "clients=8,classes=25,train=937", PAPER_FEDERICO),
     )
     return Experiment(
         title="FedeRiCo, Figure 3: the weights of one client over the rounds",
-        columns=(
-            Column(
-                f"{groups} distributions",
-                f"groups:{dataset}:clients=8,groups={groups},classes={classes},{size}",
-                settings,
-            ),
-        ),
+        columns=(Column("4 distributions", f"groups:{dataset}:groups=4,{size}", settings),),
         methods=METHODS,
         seeds=at_scale(scale, smoke=(0,), small=(0, 1, 2), paper=(0, 1, 2)),
         graphs=tuple(range(1, settings.rounds + 1)),

@@ -54,7 +54,7 @@ class Weighted(Mixing):  # c_k grad L_k + mu1 / d_k sum_l w_kl (theta_k - theta_
 def build(
     num_clients: int, mu1: float = 2.0, mu2: float = 1.0, sparsity: float = 10.0, samples: Tensor | None = None
 ) -> CooperationModel:
-    """`mu1`: weight of the distances. `mu2`: of g(w). `sparsity`: of |w|^2 in it. samples: n_k, from the federation."""
+    """`mu1`: weight of the distances. `mu2`: of g(w). `sparsity`: of |w|^2 in it. `samples`: n_k, from the federation."""
     confidence = torch.ones(num_clients).double() if samples is None else samples.double() / samples.max()
     prior, mixing = Objective(confidence, mu1, mu2, sparsity), Weighted(mu1, confidence)
     return CooperationModel(prior, Ignored(), mixing, e_step=ProjectedGradient(0.05, steps=50))

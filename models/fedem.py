@@ -49,7 +49,7 @@ class Sources(GraphPrior):
 
 
 def build(num_clients: int, components: int = 3, samples: Tensor | None = None) -> CooperationModel:
-    """`components`: G, how many distributions. `samples`: images n_i (K,), from the federation."""
+    """`components`: G, how many distributions (printed). `samples`: images n_i (K,), from the federation."""
     if components < 1:
         raise InputError(f"fedem has components={components}, expected at least 1")
     prior, mixing = Sources(num_clients, components), CopyComponents(samples=samples)

@@ -51,7 +51,7 @@ def build(
     clip: float | None = None,
 ) -> CooperationModel:
     """`learning_rate`, `decay`: rate and weight decay of Adam on alpha (printed). `steps`: of Adam a round. `keep`: peers
-    kept after `after` rounds, all if none (paper: a tenth). `after`: before peers are dropped. `clip` as in scool_sbm."""
+    kept, all if none (paper: a tenth). `after`: rounds before any is dropped (printed). `clip` as in scool_sbm."""
     adam = partial(torch.optim.Adam, lr=learning_rate)
     peers = All() if keep is None else Top(keep, after)
     e_step = NaturalGradient(sweeps=1, optimizer=adam, optimizer_steps=steps)

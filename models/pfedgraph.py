@@ -55,6 +55,6 @@ class Aggregate(Mixing):
 
 
 def build(num_clients: int, alpha: float = 1.25, lam: float = 0.01, samples: Tensor | None = None) -> CooperationModel:
-    """`alpha`: weight of the cosines. `lam`: of the pull to m_i. `samples`: images n_j (K,), from the federation."""
+    """`alpha`: weight of cosines (code: 1.25). `lam`: of the pull to m_i. `samples`: images n_j, from the federation."""
     sizes = Sizes(torch.ones(num_clients).double() if samples is None else samples.double())
     return CooperationModel(sizes, UpdateCosine(alpha), Aggregate(lam), e_step=ProjectedGradient(0.5, "simplex"))

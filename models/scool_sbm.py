@@ -40,8 +40,8 @@ def build(
     (the authors' code: false). `restarts`: random starts beside them. `n_eff`: images' worth of loss that count (their
     code: 1). `temperature`: divides the evidence. `temper_prior`: and log P(Y | z), too (their code: the logits of w only)?
     `reference`: the loss that cooperating has to beat (their code: none, with which the graph stays empty).
-    `symmetric`: average L_ij with L_ji? `keep`: peers that a client looks at after `after` rounds, all if none (their
-    code: a tenth). `after`: rounds in which it looks at all. `near`: peers from the first round on, all if none.
+    `symmetric`: average L_ij with L_ji? `keep`: peers that a client looks at after `after` rounds, all if none (paper:
+    a tenth). `after`: rounds in which it looks at all (printed). `near`: peers from the first round on, all if none.
     `clip`: most that one sender moves a client beyond its own update. `weigh`: by images n_j, too?
     """
     if weigh and samples is None:

@@ -76,13 +76,16 @@ def test_a_file_that_cannot_be_built_is_one_line(tmp_path: Path) -> None:
 
 PRINTED = {
     "ditto": {"strength": 1.0},
+    "fedem": {"components": 3},
     "fedfomo": {"count": 5, "epsilon": 0.3, "decay": 0.05},
     "federico": {"average": 0.6, "count": 3, "epsilon": 0.3},
-    "l2c": {"learning_rate": 0.1, "decay": 0.01},
-    "meta_l2c": {"learning_rate": 0.1, "decay": 0.01},
-    "scool_attention": {"learning_rate": 0.1, "decay": 0.01},
+    "l2c": {"learning_rate": 0.1, "decay": 0.01, "after": 10},
+    "meta_l2c": {"learning_rate": 0.1, "decay": 0.01, "after": 10},
+    "scool_attention": {"learning_rate": 0.1, "decay": 0.01, "after": 10},
+    "scool_mmsbm": {"after": 10},
+    "scool_sbm": {"after": 10},
 }
-"""What the papers print: Ditto, FedFomo (appendix), FedeRiCo 5.1, L2C 5.1, SCooL (appendix)."""
+"""What the papers print: Ditto, FedEM, FedFomo (appendix), FedeRiCo 5.1, L2C 5.1, SCooL (appendix)."""
 
 
 @pytest.mark.parametrize("model", model_names())
