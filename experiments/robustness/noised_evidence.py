@@ -54,7 +54,7 @@ def experiment(scale: str) -> Experiment:
         ),
         methods=METHODS,
         seeds=at_scale(scale, smoke=(0,), small=(0, 1, 2), paper=(0, 1, 2)),
-        measures=("accuracy", "auc", "ari", "epsilon"),
+        measures=("accuracy", "l1", "auc", "ari", "epsilon"),
         transposed=True,
         figures=_drawn,
     )
@@ -62,7 +62,7 @@ def experiment(scale: str) -> Experiment:
 
 def _drawn(results: Results) -> dict[str, Any]:
     """Over the noise of evidence, with the same noise of training; and over epsilon."""
-    measures = ("accuracy", "auc", "ari")
+    measures = ("accuracy", "l1", "auc", "ari")
     return {
         "noise": figures.over_columns(results, measures, columns=results.experiment.columns[:-1]),
         "epsilon": figures.over_columns(results, measures, place=_spent, xlabel="epsilon"),

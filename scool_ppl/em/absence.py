@@ -82,7 +82,9 @@ def rested_edges(start: RoundStart, evidence: Evidence) -> Remembered:
 
 
 def restore_edges(peers: Peers, weights: Tensor, rest: Remembered | None, rows: bool) -> tuple[Peers, Tensor]:
-    """The last round's table and graph with the pairs that rested in it; where `rows` sum to one, they still do."""
+    """The last round's table and graph with the pairs that rested in it; where `rows` sum to one, they still do, but of
+    the absent whose pairs were dropped meanwhile.
+    """
     if rest is None:
         return peers, weights
     known = ~rest.value.isnan()

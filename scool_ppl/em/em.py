@@ -206,7 +206,7 @@ class EM:
         return state, info
 
     def _first_look(self, state: EMState, start: RoundStart, clock: Clock) -> tuple[EMState, RoundEvidence]:
-        """A graph before anybody has trained, and what it is of: components differ from the start, so clients can choose."""
+        """A graph before anybody has trained and what was seen: components differ from the start, so clients can choose."""
         with clock("look"):
             evidence, joint, memory = self.look(start._replace(round=-1), state.params, clock)
         with clock("infer"):

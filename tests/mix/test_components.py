@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl import EM, CooperationModel, InputError, Schedule
+from scool_ppl import EM, CooperationModel, Evidence, Federation, GraphPrior, InputError, Schedule
 from scool_ppl.deploy import alone
 from scool_ppl.em.state import EMState
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.infer.priors import Dirac
 from scool_ppl.look.likelihoods import CrossLoss, Ignored
-from scool_ppl.look.peers import Components
+from scool_ppl.look.peers import Components, Top
 from scool_ppl.mix.base import Alone
 from scool_ppl.mix.components import CopyComponents, ServeComponents
 from scool_ppl.train.clients import Clients
@@ -116,6 +118,70 @@ def test_copies_of_all_components_are_trained_by_all_who_are_there() -> None:
         close(every.sort(0).values, source[:, i].T.sort(0).values, 0)
     for name, value in after.items():  # three of those there have moved by one
         close(value, state.components[name] + (6 + 7) / (6 + 7 + 9), 1e-12)
+
+
+class ByLoss(GraphPrior):
+    """Y_i = softmax_j(-L(D_i; theta_j)) over clients and components together."""
+
+    includes_self = True
+    kind = "rows"
+    needs = ("loss_received",)
+
+    def model(self, evidence: Evidence) -> Tensor:
+        losses = evidence.loss_received.double().masked_fill(~evidence.peers.mask, torch.inf)
+        rows = torch.softmax(-losses, 1).nan_to_num(0.0)  # who is away has no candidates
+        with self.edges:
+            return pyro.sample("Y", dist.Delta(rows), obs=rows)
+
+
+def over_seats(state: EMState) -> Tensor:
+    """Rows over clients and then components, (K, K + G)."""
+    assert state.peers is not None
+    weights = torch.where(state.peers.mask, state.moments["Y"], 0.0)
+    return torch.zeros(len(weights), len(weights) + G, dtype=weights.dtype).scatter_add(
+        1, state.peers.columns(), weights
+    )
+
+
+def test_a_client_learns_from_clients_and_components_at_once() -> None:
+    def build(federation: Federation) -> CooperationModel:
+        peers = Components(Top(keep=1, after=1))
+        return CooperationModel(ByLoss(federation.num_clients), Ignored(), ServeComponents(), peers, components=G)
+
+    whose = clients(K)
+    em = EM(build(whose.federation), whose, Schedule(local_steps=1))
+    state = em.init()
+    for absent in ([], ["client 1"], []):
+        before = state
+        state, info = em.step(before, absent)
+        rows, there = over_seats(state), [name not in absent for name in whose.names]
+        close(rows[there].sum(1), torch.ones(sum(there)), 1e-12)
+        assert bool((rows[there][:, K:] > 0).all())
+        for name, value in state.params.items():
+            seats = torch.cat([info.trained[name], state.components[name]])
+            close(value[there], torch.einsum("ij,j...->i...", rows, seats)[there], 1e-12)
+        if before.round > 0:
+            begin = em.round_start(before)
+            assert begin.weights is not None
+            used = over_seats(before._replace(peers=begin.peers, moments={"Y": begin.weights}))
+            if absent:  # rows say of those who are there whom to learn from
+                used[:, :K] *= torch.tensor(there)
+                used /= used.sum(1, keepdim=True)
+            shares = used[:, K:] * torch.tensor(there)[:, None]
+            for name, value in state.components.items():
+                mean = torch.einsum("ic,i...->c...", shares / shares.sum(0), info.trained[name])
+                close(value, mean, 1e-12)
+    assert int((over_seats(state)[:, :K] > 0).sum(1).max()) <= 2, "itself and one other"
+    graph = em.graph(state)
+    shares = over_seats(state)[:, K:]
+    close(graph.components, shares, 1e-12)
+    through = over_seats(state)[:, :K] + shares @ (shares / shares.sum(0)).T
+    close(graph.dense().double(), through, 1e-6)
+    fewer, left = em.leave(state, ["client 2"], build)
+    close(over_seats(left)[:, K - 1 :], shares[[0, 1, 3]], 1e-12)
+    more, joined = fewer.join(left, whose.federation.select([2]), build)
+    after, _ = more.step(joined)
+    close(over_seats(after).sum(1), torch.ones(K), 1e-12)
 
 
 def test_components_are_refused_where_nothing_is_known_of_them() -> None:

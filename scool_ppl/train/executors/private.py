@@ -5,8 +5,8 @@ At a step client i draws each of its n images with probability q = B / n, B the 
     g = (1 / B) (sum_b g_b min(1, C / |g_b|) + sigma C xi),   xi standard normal,
 
 g_b the gradient of one image's loss over the whole network (Abadi et al., 2016). One image more or less moves the sum by
-at most C, whatever it shows: entries of g_b, and losses, that are not finite count as 0. What S such steps say of any one image is for
-`privacy.account` to find.
+at most C, whatever it shows: entries of g_b, and losses, that are not finite count as 0. What S such steps say of any one
+image is for `privacy.account` to find.
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ def clipped(
     of_each = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
     gradients, losses = of_each(params, inputs, targets)
     # Not finite, a gradient would spoil the sum, and a loss get its client left out: either would show this image.
-    gradients, losses = {name: value.nan_to_num(0, 0, 0) for name, value in gradients.items()}, losses.nan_to_num(0, 0, 0)
+    gradients, losses = (
+        {name: value.nan_to_num(0, 0, 0) for name, value in gradients.items()},
+        losses.nan_to_num(0, 0, 0),
+    )
     squares = torch.stack([value.flatten(1).square().sum(1) for value in gradients.values()])
     # A gradient of zero has no direction to be clipped in: its factor is 1.
     norm = squares.sum(0).sqrt().clamp(min=torch.finfo(squares.dtype).tiny)
