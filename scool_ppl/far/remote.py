@@ -23,7 +23,7 @@ from scool_ppl.far.wire import HOME, Fabric, Job, shaped
 from scool_ppl.tasks.base import Task
 from scool_ppl.tasks.named import written
 from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
-from scool_ppl.train.demands import ONE_PRIVATE_PART, Demand, check_demands
+from scool_ppl.train.demands import ONE_PRIVATE_PART, WEIGHED, Demand, check_demands
 from scool_ppl.train.networks.parts import Parts
 from scool_ppl.train.privacy.account import STEPS, Account, steps_made
 from scool_ppl.train.privacy.evidence import check_question
@@ -123,7 +123,7 @@ class RemoteClients:
             found |= dict.fromkeys(together, why)
         if self.account is not None:
             found |= dict.fromkeys(together, f"{own} cannot while they train privately; use one process")
-            found["several networks"] = "and private training accounts for one; train without noise"
+            found["several networks"] = WEIGHED
         return found
 
     @property

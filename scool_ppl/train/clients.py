@@ -34,7 +34,7 @@ from scool_ppl.train.batches import (
     weighted,
 )
 from scool_ppl.train.contract import BEHAVIOUR, Coupling, Evaluation, Facts, Plan, Trained
-from scool_ppl.train.demands import ONE_PRIVATE_PART, Demand, check_demands
+from scool_ppl.train.demands import ONE_PRIVATE_PART, WEIGHED, Demand, check_demands
 from scool_ppl.train.executors.choosing import Executors
 from scool_ppl.train.executors.descent import MakeOptimizer, step_by
 from scool_ppl.train.executors.lockstep import in_lock_step
@@ -187,7 +187,7 @@ class Clients:
         if self.privacy is not None:
             return {
                 "others' data": "and private training accounts for nobody's images but one's own; train without noise",
-                "several networks": "and private training accounts for one; train without noise",
+                "several networks": WEIGHED,
             }
         found: dict[Demand, str] = {}
         if self.parts.private:

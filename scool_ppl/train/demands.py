@@ -23,6 +23,9 @@ MEANING: dict[Demand, str] = {
 ONE_PRIVATE_PART = "and a client has one private part; declare nothing private"
 """Why clients whose networks have private parts refuse several networks."""
 
+WEIGHED = "each image weighed by its losses, for which private training does not account; train without noise"
+"""Why private clients refuse them."""
+
 
 def check_demands(refused: Mapping[Demand, str], demands: Collection[str]) -> None:
     """Raises InputError where clients refuse one of them; refused: demand -> why, and what to do, see `AnyClients`."""
