@@ -31,9 +31,9 @@ def threads(count: int | None) -> Iterator[None]:
 def keep_memory() -> bool:
     """Keeps memory of tensors that are let go for those to come; returns whether that is possible here.
 
-    Otherwise large ones go back to the system, which hands them out again page by page: that is every second page
-    fault of a fit of the papers' CNN. The process stays as large as it has ever been, until it ends. Of glibc only, and
-    not where its variables of the environment, such as MALLOC_TRIM_THRESHOLD_, say otherwise.
+    Otherwise large ones go back to the system, which hands them out again page by page. The process stays as large as
+    it has ever been, until it ends. Of glibc only, and not where its variables of the environment, such as
+    MALLOC_TRIM_THRESHOLD_, say otherwise.
     """
     if platform.libc_ver()[0] != "glibc" or _LIMITS.keys() & os.environ.keys():
         return False

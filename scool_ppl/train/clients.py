@@ -181,8 +181,8 @@ class Clients:
 
     @property
     def refused(self) -> Mapping[Demand, str]:
-        """Private training accounts for one network on a client's own images, which has one private part, and that meets
-        others' images without random numbers.
+        """Private training accounts for a client's own images, of which all count alike. A client has one private part, and
+        others' images meet it without random numbers.
         """
         if self.privacy is not None:
             return {
