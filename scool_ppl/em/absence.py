@@ -82,15 +82,19 @@ def rested_edges(start: RoundStart, evidence: Evidence) -> Remembered:
 
 
 def restore_edges(peers: Peers, weights: Tensor, rest: Remembered | None, rows: bool) -> tuple[Peers, Tensor]:
-    """The last round's table and graph with the pairs that rested in it; where `rows` sum to one, they still do, but of
-    the absent whose pairs were dropped meanwhile.
+    """The last round's table and graph with the pairs that rested in it; where `rows` sum to one, they still do, also
+    of an absent client of whose pairs some were dropped meanwhile.
     """
     if rest is None:
         return peers, weights
     known = ~rest.value.isnan()
     last = rest.value.nan_to_num(0).to(weights)
     others = weights * (1 - last.sum(1, keepdim=True)).clamp(min=0) if rows else weights
-    return peers._replace(mask=peers.mask | known), torch.where(known, last, others)
+    found = torch.where(known, last, others)
+    if rows:
+        total, away = found.sum(1, keepdim=True), weights.sum(1, keepdim=True) == 0
+        found = torch.where(away & (total > 0) & (total < 1 - 1e-9), found / total, found)
+    return peers._replace(mask=peers.mask | known), found
 
 
 def keep_entries(new: Params, old: Params, entries: Mapping[str, Tensor]) -> Params:

@@ -164,9 +164,9 @@ def test_a_client_learns_from_clients_and_components_at_once() -> None:
             begin = em.round_start(before)
             assert begin.weights is not None
             used = over_seats(before._replace(peers=begin.peers, moments={"Y": begin.weights}))
-            if absent:  # rows say of those who are there whom to learn from
-                used[:, :K] *= torch.tensor(there)
-                used /= used.sum(1, keepdim=True)
+            close(used.sum(1), torch.ones(K), 1e-12)  # also of who was away when its candidates became fewer
+            used[:, :K] *= torch.tensor(there)
+            used /= used.sum(1, keepdim=True)
             shares = used[:, K:] * torch.tensor(there)[:, None]
             for name, value in state.components.items():
                 mean = torch.einsum("ic,i...->c...", shares / shares.sum(0), info.trained[name])
