@@ -1,7 +1,7 @@
 """SCooL, Table 2: accuracy of personalised models, two kinds of non-IID tasks.
 
-At scale `medium` CIFAR-10, 20 clients of 500 images, the papers' network and rate, 20 rounds: hours, cell by cell; mixing at
-every step is left out there for time.
+At scale `medium` CIFAR-10, 20 clients of 500 images, the papers' network and rate, 20 rounds: hours, cell by cell; mixing
+at every step is left out there for time.
 
 Not as in the paper at scale `paper`: MiniImageNet and CGA (models/README.md says why) are left out; Dada's
 models are networks, not sums of base classifiers; FedAvg and Ditto average all clients, not a tenth, and for 100 rounds,
