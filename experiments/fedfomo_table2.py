@@ -22,6 +22,7 @@ METHODS = (
     Method("SCooL-SBM", "scool_sbm"),
     Method("Hedge, the default", "hedge", deployed="deployed"),
 )
+NUMBERS = (2, 3, 4, 5, 10)
 PAPER = {
     "Local Training": "60.03 ± 9.22, 66.61 ± 9.90, 69.12 ± 12.07, 76.52 ± 11.46, 92.64 ± 7.32, "
     "23.36 ± 0.33, 23.89 ± 2.03, 28.44 ± 1.97, 23.11 ± 9.44, 41.26 ± 1.31",
@@ -56,7 +57,7 @@ def experiment(scale: str) -> Experiment:
     columns = [
         Column(f"{label}{number} distributions", f"latent:{dataset}:clients=15,groups={number},{size}", settings)
         for label, (dataset, size, settings) in datasets.items()
-        for number in (2, 3, 4, 5, 10)
+        for number in at_scale(scale, smoke=(2, 10), small=NUMBERS, paper=NUMBERS)
     ]
     return Experiment(
         title="FedFomo, Tables 2 and 5: accuracy over latent distributions",

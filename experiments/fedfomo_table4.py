@@ -45,7 +45,7 @@ def experiment(scale: str) -> Experiment:
     columns = [
         Column(f"{label}noise {noise:g}", federation, replace(private, dp_noise=noise))
         for label, federation in zip(DATASETS, federations, strict=False)
-        for noise in NOISES
+        for noise in at_scale(scale, smoke=NOISES[1:2], small=NOISES, paper=NOISES)
     ]
     # The default's losses image by image cannot be noised.
     methods = (*METHODS, HEDGE._replace(only=tuple(column.label for column in columns)))
