@@ -78,7 +78,8 @@ def rounds_of(case: str, em: EM, count: int = ROUNDS) -> timing.Row:
     for _ in range(count):
         start = time.perf_counter()
         state, info = em.step(state)
-        seconds, done = info.seconds, time.perf_counter()
+        done, seconds, failed = time.perf_counter(), info.seconds, dict(info.quarantined)
+        assert not failed, f"the round was begun again without {failed}: its time is no time of a round"
         del info  # the trained networks
         em.evaluate(state)
         rounds.append({**seconds, "round": done - start, "evaluate": time.perf_counter() - done})

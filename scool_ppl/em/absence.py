@@ -82,8 +82,9 @@ def rested_edges(start: RoundStart, evidence: Evidence) -> Remembered:
 
 
 def restore_edges(peers: Peers, weights: Tensor, rest: Remembered | None, rows: bool) -> tuple[Peers, Tensor]:
-    """The last round's table and graph with the pairs that rested in it; where `rows` sum to one, they still do, also
-    of an absent client of whose pairs some were dropped meanwhile.
+    """The last round's table and graph with the pairs that rested in it; where `rows` sum to one, they still do.
+
+    A client who was absent, and some of whose candidates were dropped meanwhile, divides its weight among the others.
     """
     if rest is None:
         return peers, weights
@@ -92,8 +93,8 @@ def restore_edges(peers: Peers, weights: Tensor, rest: Remembered | None, rows: 
     others = weights * (1 - last.sum(1, keepdim=True)).clamp(min=0) if rows else weights
     found = torch.where(known, last, others)
     if rows:
-        total, away = found.sum(1, keepdim=True), weights.sum(1, keepdim=True) == 0
-        found = torch.where(away & (total > 0) & (total < 1 - 1e-9), found / total, found)
+        total, was_absent = found.sum(1, keepdim=True), ~peers.mask.any(1, keepdim=True)
+        found = torch.where(was_absent & (total > 0) & (total < 1 - 1e-9), found / total, found)
     return peers._replace(mask=peers.mask | known), found
 
 
