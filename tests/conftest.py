@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -15,6 +16,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
 os.environ["HF_HUB_OFFLINE"] = "1"  # what cannot be fetched here is not asked for, five times and more slowly each time
 os.environ["SCOOL_CACHE"] = tempfile.mkdtemp(prefix="scool-cache-")  # tests leave no notes of what is fast here
 torch.set_num_threads(1)  # two test processes with two threads each would wait for one another
+
+
+def pytest_sessionstart() -> None:
+    """What is imported and collected stays until the end: nobody need search it for garbage, again and again."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -362,7 +362,6 @@ def test_the_learned_graph_is_the_true_one_and_helps() -> None:
 def test_looking_twice_gives_the_same(name: str) -> None:
     """Verbs return what is to be remembered and write nowhere; so do training and its terms."""
     run = made(name)
-    run.model = brief(run.model)
     state, _ = run.step(run.init())
     start = run.round_start(state)
     plain = start._replace(clients=None, memory=dict(start.memory))  # type: ignore[arg-type]
@@ -414,7 +413,6 @@ ASKED_LATER = ("l2c", "meta_l2c")  # their likelihood is a function of the graph
 def test_seconds_are_those_of_the_verb_that_asks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every answer is counted as looking, also where inference asks for it; inference itself takes no time here."""
     run = made(name)
-    run.model = brief(run.model)
     watched = run.clients = Watched(run.clients)
     monkeypatch.setattr("scool_ppl.em.clock.time", watched)
     state = run.init()

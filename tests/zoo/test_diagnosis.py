@@ -57,7 +57,7 @@ class Below(GraphPrior):
     """A membership u that depends on a membership v, as models/README.md writes it, or as one would at first."""
 
     def __init__(self, exact: bool) -> None:
-        super().__init__(3)
+        super().__init__(2)
         self.table, self.exact = torch.tensor([[0.9, 0.1], [0.2, 0.8]]), exact
 
     def model(self, evidence: Any) -> torch.Tensor:
@@ -70,7 +70,7 @@ class Below(GraphPrior):
 
 @pytest.mark.parametrize(("exact", "words"), [(True, ""), (False, "site 'u' (OneHot) is not linear in 'v'")])
 def test_a_membership_may_depend_on_another(exact: bool, words: str) -> None:
-    log_lik = random_log_lik(3)
+    log_lik = random_log_lik(2)
     joint, evidence = Joint(Below(exact), log_lik), evidence_of(log_lik)
     guide = scattered(joint, evidence)
     assert not_linear(joint, guide, evidence) == words
