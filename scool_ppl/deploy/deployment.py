@@ -89,10 +89,10 @@ def candidates(em: EM, state: EMState, name: str = "mixed") -> dict[str, Predict
     """The networks that a state has come to, or mixtures of them, by `name`; and those after one more round of local
     training, "tuned": a global network often needs it. Clients who fail at that keep theirs as they are.
 
-    Training alone has only the first: it is local already.
+    Training alone has only the first: it is local already. So have private clients: more training would reveal more.
     """
     found = {name: em.predictor(state)}
-    if name == LOCAL:
+    if name == LOCAL or em.clients.account is not None:
         return found
     names, away = em.clients.names, dict[str, str]()
     while True:

@@ -17,6 +17,7 @@ from scool_ppl.em.state import EMState
 from scool_ppl.errors import InputError, unknown
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.look.evidence import BlankEvidence
+from scool_ppl.look.leaks import warn_of_leaks
 from scool_ppl.look.peers import JOINED, each_once, others_at_random
 from scool_ppl.train.contract import AnyClients
 from scool_ppl.train.executors.executor import STARTED, who_started, with_started
@@ -270,6 +271,8 @@ def _started_newcomers(em: EM, moved: EM, state: EMState, start: str) -> EMState
 def _who_explains_best(moved: EM, state: EMState, new: Tensor, stay: Tensor) -> tuple[EMState, Tensor]:
     """Which of those who stay has the lowest loss on each newcomer's training data, (n,); some newcomers at a time."""
     clients, size = moved.counted(state), moved.clients.num_clients
+    if clients.account is not None:
+        warn_of_leaks({"loss"}, clients.account.privacy)
     best = []
     for some in new.split(max(1, AT_ONCE // size)):
         mask = torch.zeros(size, len(some), dtype=torch.bool).index_fill(0, stay, True)

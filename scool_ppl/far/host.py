@@ -154,8 +154,11 @@ class Host:
         privacy = self.clients.privacy
         if privacy is None:
             return
-        if privacy.evidence_noise is not None and job.verb in EXACT:
-            refuse(EXACT[job.verb])
+        if privacy.evidence_noise is not None:
+            if job.verb in EXACT:
+                refuse(EXACT[job.verb])
+            if job.verb in ("evaluate", "predict") and job.options.get("split") != "test":
+                refuse("scores and outputs on images that are not for tests")
         if "batch" in job.tensors or "at" in job.options:
             raise InputError("a private client was asked for a single step, expected rounds of training; ask for these")
 

@@ -116,7 +116,7 @@ class Work:
         if not self.layout.private:
             return {}
         if self.layout.home is not None:
-            return {name: self.layout.home.find(job.tensors[key]) for name, job in jobs.items()}
+            return {name: self.layout.home.find(name, job.tensors[key]) for name, job in jobs.items()}
         rows = {name: shaped(job.tensors[key][None], self.layout.private) for name, job in jobs.items()}
         return {name: {leaf: value[0] for leaf, value in row.items()} for name, row in rows.items()}
 
@@ -140,13 +140,13 @@ class Work:
             told[HOME] = flat(own)
         belong = {key for key in buffers if own and home is not None and _leaf(key) in own}
 
-        def of(_: str, i: int) -> dict[str, Tensor]:
+        def of(whose: str, i: int) -> dict[str, Tensor]:
             kept = buffers if started is None or started[i] else {}
             reply = {**told, **{key: value for key, value in kept.items() if key not in belong}}
             reply = {name: value[i] for name, value in reply.items()}
             if own and home is not None:
                 mine = {**own, **{key: value for key, value in kept.items() if key in belong}}
-                reply[HOME] = home.keep({name: value[i].cpu() for name, value in mine.items()})
+                reply[HOME] = home.keep(whose, {name: value[i].cpu() for name, value in mine.items()})
             return reply
 
         return self.each(of)

@@ -298,7 +298,7 @@ class Clients:
         random = generator(plan.seed, "share", plan.round) if plan.shares.sampled else None
         table = batch_table(sizes, plan.shares.others, plan.shares.own, random).without(plan.absent)
         params = {name: params[name] for name in self.parameters()}
-        params, state, losses = by_shares(forward, self.stepped, params, state, self._placed(batches), table)
+        params, state, losses = by_shares(forward, self.stepped, params, state, self._placed(batches), table, plan.pull)
         moves = (table.weight != 0).any(-1)
         samples = (sizes[table.index, table.targets] * (table.weight != 0)).sum(-1)
         per_epoch = (self.federation.sizes("train") / self.batch_size).ceil()

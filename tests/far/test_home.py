@@ -87,14 +87,16 @@ def test_a_host_that_begins_again_finds_what_it_kept(tmp_path: Path) -> None:
 
 def test_what_was_not_kept_is_one_line() -> None:
     home = Home(most=1)
-    seal = home.keep({"v": torch.ones(2)})
-    assert home.find(seal)["v"].equal(torch.ones(2))
-    assert home.keep({"v": torch.ones(2)}).equal(seal)
-    home.keep({"v": torch.zeros(2)})
+    seal = home.keep("a", {"v": torch.ones(2)})
+    assert home.find("a", seal)["v"].equal(torch.ones(2))
+    assert home.keep("a", {"v": torch.ones(2)}).equal(seal)
+    home.keep("b", {"v": torch.zeros(2)})
+    assert home.find("a", seal)["v"].equal(torch.ones(2)), "what others keep takes nobody's place"
+    home.keep("a", {"v": torch.zeros(2)})
     with pytest.raises(
         InputError, match=r"^no private part [0-9a-f]{12} is kept here, expected one of an earlier round"
     ):
-        home.find(seal)
+        home.find("a", seal)
 
 
 def test_learning_from_others_images_is_refused_where_a_private_part_would_have_to_travel() -> None:

@@ -117,7 +117,7 @@ def test_a_file_of_one_silo_is_all_that_a_host_needs(tmp_path: Any) -> None:
 
 
 def test_a_private_host_hands_out_nothing_exact_whoever_asks() -> None:
-    """Where evidence is noised: neither gradients nor losses image by image; and never a step alone."""
+    """Where evidence is noised: no gradients, losses image by image, scores or outputs; and never a step alone."""
     here = clients(federation(), privacy=Privacy(0.0, 1.0, evidence_noise=0.0, evidence_clip=4.0))
     host, name = Host(here), here.names[0]
     stack = flat(here.init(0))
@@ -128,6 +128,12 @@ def test_a_private_host_hands_out_nothing_exact_whoever_asks() -> None:
     asked = Job("losses", options, {RELEASE: torch.zeros(())}, Networks(stack, (0,)))
     (told,) = host.handle({name: (asked,)}).replies.values()
     assert told[0]["loss"].shape == (1,)
+    for verb in ("evaluate", "predict"):
+        for split in ("train", "validation", "test"):
+            job = Job(verb, {"split": split, "predictors": 1}, {}, Networks(stack, (0,)))
+            assert bool(host.handle({name: (job,)}).faults) == (split != "test"), (
+                "who tests a network is told how it does"
+            )
     training = Host(clients(federation(), privacy=Privacy(0.0, 1.0)))
     for job in (
         Job("train", {"epochs": 1, "seed": 0, "round": 0, "at": 0}, {"theta": stack[0]}),

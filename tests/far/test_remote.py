@@ -245,11 +245,14 @@ def test_private_clients_elsewhere_come_to_the_same_and_have_spent_the_same(mode
     assert other.optimizer.keys() == state.optimizer.keys()
 
 
-def test_private_clients_elsewhere_train_once_more_before_they_deploy() -> None:
+def test_private_clients_elsewhere_deploy_what_those_of_one_process_do() -> None:
+    """Networks that are in the account already: nobody trains once more for it."""
     private, found = Clients(FEDERATION, **OPTIONS, privacy=Privacy(0.0, 1.0)), []
     for clients in (private, remote(private)):
         em = driver(clients, "hedge", Schedule(1, 1))
-        found.append(em.deploy(em.step(em.init())[0]).ensemble)
+        deployment = em.deploy(em.step(em.init())[0])
+        assert deployment.candidates == ("local", "everybody", "blocks")
+        found.append(deployment.ensemble)
     for there, here in zip(found[1].predictors, found[0].predictors, strict=True):
         for name, value in here.networks.items():
             torch.testing.assert_close(there.networks[name], value, rtol=0, atol=1e-12)

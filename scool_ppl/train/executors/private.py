@@ -68,6 +68,8 @@ def poisson(federation: Federation, lot: Tensor, randoms: Sequence[torch.Generat
     return Batches(index, weight, labelled(federation, index), lot)
 
 
+MOST = 1e6
+"""So much an image's loss counts at most where training tells how it went; gradients are clipped by themselves."""
 Network = Callable[[Params, Tensor], Tensor]
 """One network: its parameters, inputs (B, ...) -> outputs (B, ...)."""
 
@@ -82,10 +84,11 @@ def clipped(
 
     of_each = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
     gradients, losses = of_each(params, inputs, targets)
-    # Not finite, a gradient would spoil the sum, and a loss get its client left out: either would show this image.
+    # Not finite, a gradient would spoil the sum, and a loss, or a sum of huge ones, get its client left out: either would
+    # show this image.
     gradients, losses = (
         {name: value.nan_to_num(0, 0, 0) for name, value in gradients.items()},
-        losses.nan_to_num(0, 0, 0),
+        losses.nan_to_num(0, 0, 0).clamp(-MOST, MOST),
     )
     squares = torch.stack([value.flatten(1).square().sum(1) for value in gradients.values()])
     # A gradient of zero has no direction to be clipped in: its factor is 1.
@@ -113,7 +116,9 @@ def private_step(
 
 
 def check_sample_by_sample(module: nn.Module, example: Tensor) -> None:
-    """Raises InputError unless torch.func finds the gradients of single samples of this network."""
+    """Raises InputError unless torch.func finds the gradients of single samples of this network, and each image's output is
+    the same whatever else is in its batch.
+    """
 
     def output(params: Params, image: Tensor) -> Tensor:
         found: Tensor = torch.func.functional_call(module, params, (image[None],))
@@ -128,6 +133,30 @@ def check_sample_by_sample(module: nn.Module, example: Tensor) -> None:
             f"the gradients of single images of this network cannot be found ({str(problem).splitlines()[0]}), expected "
             "layers that treat each image for itself; use GroupNorm in place of batch norm, or train without privacy"
         ) from problem
+    if not all(_each_for_itself(module, example, training=training) for training in (False, True)):
+        raise InputError(
+            "what this network makes of an image depends on the others in its batch, expected layers that treat each image "
+            "for itself; use GroupNorm in place of batch norm, or train without privacy"
+        )
+
+
+@torch.no_grad()
+def _each_for_itself(module: nn.Module, example: Tensor, *, training: bool) -> bool:
+    """Are the outputs of two different images together those of each alone? True where random numbers hide it."""
+    images, before = torch.cat([example[:1], example[-1:]]), module.training
+    if images.is_floating_point():
+        images = torch.stack([images[0], 1 - 2 * images[1]])
+
+    def output(batch: Tensor, seed: int) -> Tensor:
+        with seeded(seed, example.device):
+            found: Tensor = module(batch)
+        return found
+
+    module.train(training)
+    together, again = output(images, 0), output(images, 1)
+    alone = torch.cat([output(image[None], 0) for image in images])
+    module.train(before)
+    return not torch.equal(together, again) or bool((together - alone).abs().max() <= 0.01 * together.abs().max())
 
 
 def noised(gradients: Params, step: Batches, privacy: Privacy) -> Params:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from scool_ppl.train.batches import Batches, Probe
+from scool_ppl.train.contract import Coupling, Pull
 from scool_ppl.train.executors.executor import stacked_states, unstacked_states
 from scool_ppl.train.forward import Forward
 from scool_ppl.train.questions import Params
@@ -18,18 +19,30 @@ Step = Callable[[Params, Params, Params], tuple[Params, Params]]
 
 
 def by_shares(
-    forward: Forward, step: Step, params: Params, state: Params, drawn: Batches, table: Batches
+    forward: Forward,
+    step: Step,
+    params: Params,
+    state: Params,
+    drawn: Batches,
+    table: Batches,
+    pull: Pull | Coupling | None = None,
 ) -> tuple[Params, Params, Tensor]:
     """Everybody descends J(u, v) = sum_ij w_ij L(D_j; u_i, v_j), D_j the batches `drawn` by j, u what cooperates and v what
     is private: whoever's images they are, its own private part sees them, and learns from them.
 
-    table: whose which batch counts how much, see `batches.batch_table`. Parameters, state and losses (K, S) of each i.
+    table: whose which batch counts how much, see `batches.batch_table`. pull: what is added to every step of what
+    cooperates. Parameters, state and losses (K, S) of each i.
     """
     count = len(table.weight)
     losses, states = table.weight.new_zeros(count, table.weight.shape[1]), unstacked_states(state, count)
     for number in range(table.weight.shape[1]):
         now = table.each(itemgetter((slice(None), number)))
         gradients, losses[:, number] = _gradients(forward, params, drawn, now)
+        if pull is not None:
+            held = pull.held(forward.parts.cooperating(params)) if isinstance(pull, Coupling) else pull
+            for name, centre in held.centre.items():
+                strength = held.strength.to(centre).reshape(-1, *[1] * (centre.dim() - 1))
+                gradients[name] = gradients[name] + strength * (params[name] - centre)
         moved = {name: value.clone() for name, value in params.items()}
         for i in (now.weight != 0).any(-1).nonzero().flatten().tolist():
             own, slope = ({name: value[i] for name, value in of.items()} for of in (params, gradients))

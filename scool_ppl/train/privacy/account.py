@@ -28,17 +28,23 @@ Events = tuple[tuple[float, float, int], ...]
 
 
 class Account(NamedTuple):
-    """What private clients promise, and with which probability (K,) an image is in a batch of theirs."""
+    """What private clients promise, how many training images (K,) they have, and how many make a batch."""
 
     privacy: Privacy
-    rates: Tensor
+    sizes: Tensor
+    batch_size: int
 
     @classmethod
     def of(cls, privacy: Privacy, sizes: Tensor, batch_size: int) -> Account:
         """Of clients with so many training images (K,); where epsilon is finite, there must be an accountant."""
         if privacy.noise > 0 or privacy.evidence_noise:
             _accountant()
-        return cls(privacy, (batch_size / sizes.double().clamp(min=1)).clamp(max=1))
+        return cls(privacy, sizes, batch_size)
+
+    @property
+    def rates(self) -> Tensor:
+        """(K,): with which probability an image is in a batch."""
+        return (self.batch_size / self.sizes.double().clamp(min=1)).clamp(max=1)
 
     def epsilon(self, spent: Tensor) -> Tensor:
         """Epsilon (K,) of what each client has spent (K, 2); infinite where something was revealed without noise, or

@@ -75,17 +75,19 @@ def test_a_clipped_gradient_is_that_of_a_loop_over_images(weighted: bool) -> Non
     assert_same(gradient, {name: value.detach() for name, value in total.items()}, 1e-12)
 
 
+@pytest.mark.parametrize("pixel", [torch.finfo(torch.float32).max, -1e30])
 @pytest.mark.parametrize("executor", ["stacked", "loop"])
-def test_an_image_that_no_network_can_take_moves_the_sum_by_at_most_the_clip(executor: str) -> None:
-    """A network or a loss that is not finite would show that it is there."""
+def test_an_image_that_no_network_can_take_moves_the_sum_by_at_most_the_clip(executor: str, pixel: float) -> None:
+    """A network or a loss that is not finite would show that it is there; so would a sum of huge losses."""
     data, clip = federation(), 0.5
     spoiled = data.inputs.clone()
-    spoiled[data.train[0][0]] = torch.finfo(spoiled.dtype).max
+    spoiled[data.train[0][0]] = pixel
     options: dict[str, Any] = {"dtype": torch.float32, "batch_size": 100, "privacy": Privacy(0.0, clip, poisson=False)}
     usual, found = (clients(each, executor, **options) for each in (data, replace(data, inputs=spoiled)))
     start = usual.init(0)
     expected, without = (each.train(start, None, Plan(steps=1)) for each in (usual, found))
     assert without.loss.isfinite().all()
+    assert without.loss.max() < 1e6
     change = sum(((without.params[name] - value)[0] ** 2).sum() for name, value in expected.params.items()).sqrt()
     assert 0 < change < 2 * clip * SGD.keywords["lr"] / len(data.train[0])
 
@@ -191,8 +193,18 @@ class Whitened(nn.Module):
         return found
 
 
+class Centred(nn.Sequential):
+    """What an image becomes depends on the others, where there are any; vmap sees each alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = super().forward(x - 0.5 * x.mean(0))
+        return found
+
+
 def test_networks_and_plans_that_cannot_be_private() -> None:
     data = federation()
+    with pytest.raises(InputError, match=r"depends on the others in its batch.*GroupNorm"):
+        clients(data, network=lambda: Centred(nn.Linear(5, 3)), privacy=CLIPPED)
     with pytest.raises(InputError, match=r"single images of this network cannot be found .*GroupNorm"):
         clients(data, "loop", network=Whitened, privacy=CLIPPED)
     with pytest.raises(InputError, match=r"BatchNorm1d.*GroupNorm"):

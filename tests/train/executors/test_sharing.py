@@ -7,6 +7,7 @@ import torch
 
 from scool_ppl import InputError
 from scool_ppl.train import Plan, Shares
+from scool_ppl.train.contract import Pull
 from scool_ppl.train.questions import Params
 from tests.helpers import small
 
@@ -20,7 +21,7 @@ def completed(params: Params, network: int, owner: int) -> small.Network:
 
 @pytest.mark.parametrize("executor", ["stacked", "loop"])
 def test_networks_that_learn_from_others_images_do_so_with_the_owners_private_part(executor: str) -> None:
-    """J(u, v) = sum_ij w_ij L(D_j; u_i, v_j), of which everybody takes a step."""
+    """J(u, v) = sum_ij w_ij L(D_j; u_i, v_j), of which everybody takes a step; and a pull on u."""
     whose, used = small.clients(executor=executor, private=HEAD), small.uniform(4, 4)
     params = small.networks(whose)
     leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
@@ -28,8 +29,13 @@ def test_networks_that_learn_from_others_images_do_so_with_the_owners_private_pa
     slopes = dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))
     shares = Shares(used.clone().fill_diagonal_(0), used.diagonal().clone())
     found = whose.train(params, None, Plan(steps=1, shares=shares))
+    pull = Pull(whose.parts.cooperating(small.networks(whose, seed=40)), small.uniform(4, seed=5))
+    pulled = whose.train(params, None, Plan(steps=1, shares=shares, pull=pull))
     for name, value in params.items():
         small.close(found.params[name], value - small.RATE * slopes[name], 1e-12)
+        strength = pull.strength.reshape(-1, *[1] * (value.dim() - 1)) if name in pull.centre else 0.0
+        towards = strength * (value - pull.centre.get(name, value))
+        small.close(pulled.params[name], value - small.RATE * (slopes[name] + towards), 1e-12)
     for i in range(4):
         small.close(
             found.loss[i], sum(used[i, j] * small.loss(completed(params, i, j), whose, j) for j in range(4)), 1e-12

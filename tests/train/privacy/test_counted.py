@@ -127,6 +127,29 @@ def test_a_round_that_begins_again_is_paid_for_twice() -> None:
     assert spent(state)[:, 1].tolist() == [2.0, 2.0, 2.0, 1.0]
 
 
+class Untrained(Failing):
+    """Fails the first time that somebody trains."""
+
+    def train(self, params: Any, optimizer_state: Any, plan: Plan) -> Any:
+        if not self.failed:
+            self.failed = True
+            raise ClientError({"client 3": "gone"})
+        return super().train(params, optimizer_state, plan)
+
+
+@pytest.mark.parametrize(("model", "choices", "times"), [("fedavg", {}, 1), ("dpsgd", {"mix": "before"}, 2)])
+def test_training_that_begins_again_has_the_same_noise_only_if_it_is_the_same(
+    model: str, choices: dict[str, Any], times: int
+) -> None:
+    """The others may have sent their networks before: asked for the same they send the same, otherwise they pay again."""
+    em = EM(load_model(model, 4, **choices), driver(model).clients, SCHEDULE, seed=1)
+    em.clients = Untrained(em.clients)
+    state, info = em.step(em.init())
+    assert list(info.quarantined) == ["client 3"]
+    made = steps(FEDERATION, 2).double()
+    assert spent(state)[:, 0].tolist() == [*(times * made[:3]).tolist(), (times - 1) * float(made[3])]
+
+
 def test_tracks_pay_together() -> None:
     """Three trainings a round of the same images; a newcomer pays for its warm-up and for what it is asked."""
     em = driver("hedge", TRAINING)
@@ -142,6 +165,13 @@ def test_tracks_pay_together() -> None:
     assert torch.equal(spent(joined)[:, 0], expected)
     after, _ = moved.step(joined)
     assert torch.equal(spent(after)[:, 0], expected + 3 * steps(WHOLE, 1).double())
+
+
+def test_what_newcomers_reveal_exactly_is_said() -> None:
+    """Also by a model that looks at nothing: their losses say where they begin."""
+    em = driver("fedavg", TRAINING)
+    with pytest.warns(UserWarning, match="training is private, evidence is not: loss are of the clients' own images"):
+        em.join(em.init(), NEWCOMER, built("fedavg"))
 
 
 def test_newcomers_pay_for_what_they_are_asked_and_others_keep_what_they_have_spent() -> None:
