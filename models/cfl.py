@@ -6,22 +6,22 @@
     not, into the two sides with the lowest max_{i, j on different sides} cos(Delta_i, Delta_j)
 
 Cases 1.1 and 2.2: who is in which cluster is a parameter of the prior, which no bound decides on, and no cut is undone.
-Clients of a cluster start from one network, so lengths and distances say all about their updates. Left out: the paper's
-bound on the cosine across a cut, and its tree, down which a newcomer finds its cluster; here it begins in the first.
+Left out: the paper's bound on the cosine across a cut, and its tree, down which a newcomer finds its cluster; here it
+begins in the first.
 """
 
 import torch
 from torch import Tensor
 
 from scool_ppl import CooperationModel, Evidence, InputError, priors
-from scool_ppl.look import Distance, Ignored
+from scool_ppl.look import Ignored
 from scool_ppl.mix import MixModels
 
 
 class Clusters(priors.Dirac):
     """Y_ij = n_j / n_c within a cluster c; `cluster` has the number of each client's, and cuts change it."""
 
-    needs, client_axes, accumulates = (Distance(), Distance(trained=True)), {"cluster": (0,)}, True
+    needs, client_axes, accumulates = ("round_updates",), {"cluster": (0,)}, True
 
     def __init__(self, count: Tensor, eps1: float, eps2: float) -> None:
         super().__init__((count / count.sum()).expand(len(count), -1))
@@ -29,8 +29,8 @@ class Clusters(priors.Dirac):
         self.count, self.eps1, self.eps2 = count, eps1, eps2
 
     def closed_form(self, moments: dict[str, Tensor], evidence: Evidence) -> dict[str, Tensor]:
-        length, far, cluster = evidence.distance().diagonal(), evidence.distance(trained=True), self.cluster.clone()
-        inner = (length.square()[:, None] + length.square() - far.square()) / 2  # <Delta_i, Delta_j> within a cluster
+        moved = torch.cat([value.flatten(1).double() for value in evidence.round_updates.values()], 1)
+        inner, length, cluster = moved @ moved.T, moved.norm(dim=1), self.cluster.clone()
         there = evidence.present & length.isfinite()
         for label in self.cluster[there].unique():
             who = (there & (self.cluster == label)).nonzero()[:, 0]

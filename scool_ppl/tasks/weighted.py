@@ -22,7 +22,8 @@ class Weighted(Classification):
     """Classification with the loss -w_y log softmax(h(x))_y; the accuracy counts every image the same.
 
     weights: (C,) positive, 1 on average over images, so that knowing nothing still costs log C. The loss is what networks
-    learn from, and what they are compared by.
+    learn from, and what their means of losses compare them by; image by image, where predictions are mixed, every image
+    has its probability p(y | x), unweighted.
     """
 
     name: ClassVar[str] = "weighted classification"
@@ -37,6 +38,9 @@ class Weighted(Classification):
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return super().losses(outputs, targets) * outputs.new_tensor(self.weights)[targets]
+
+    def position_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._cross_entropy(outputs, targets)[..., None]
 
     def marginal(self, targets: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         """min over p of -sum_c f_c w_c log p_c, which is at p_c = f_c w_c / sum_c f_c w_c."""

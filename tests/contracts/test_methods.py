@@ -13,7 +13,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl import CooperationModel, GraphPrior, InputError, NaturalGradient, ProjectedGradient, load_model
+from scool_ppl import (
+    CooperationModel,
+    GraphPrior,
+    InputError,
+    NaturalGradient,
+    ProjectedGradient,
+    SVIStep,
+    load_model,
+)
 from scool_ppl.em.em import EM
 from scool_ppl.em.model import Schedule
 from scool_ppl.em.state import EMInfo, EMState
@@ -785,10 +793,12 @@ def lowest_cut(updates: dict[int, Tensor]) -> set[int]:
     return min(found, key=lambda cut: cut[0])[1]
 
 
-def test_cfl_cuts_clusters_that_rest_while_their_clients_do_not() -> None:
+@pytest.mark.parametrize("e_step", [None, SVIStep()], ids=["its own", "svi"])
+def test_cfl_cuts_clusters_that_rest_while_their_clients_do_not(e_step: Any) -> None:
     whose, eps1, eps2 = clients(7, batch_size=2), 0.2, 0.29
     count = [6.0 + i for i in range(7)]
-    em = EM(built("cfl", whose, eps1=eps1, eps2=eps2), whose, Schedule(local_steps=6))
+    model = built("cfl", whose, eps1=eps1, eps2=eps2)
+    em = EM(model._replace(e_step=e_step or model.e_step), whose, Schedule(local_steps=6))
     state, clusters, seen = em.init(), [set(range(7))], []
     for _ in range(5):
         before = state.params
@@ -813,6 +823,32 @@ def test_cfl_cuts_clusters_that_rest_while_their_clients_do_not() -> None:
                 close(state.moments["Y"][i], row)
     assert set(seen) == {(False, False), (True, False), (True, True)}
     assert sorted(map(len, clusters)) == [1, 1, 2, 3]
+
+
+def test_cfl_cuts_by_updates_wherever_these_began() -> None:
+    """Who was away begins elsewhere than its cluster: distances of networks would not tell how it moves."""
+    whose, eps1, eps2 = clients(7, batch_size=2), 0.4, 0.29
+    count = torch.tensor([6.0 + i for i in range(7)], dtype=torch.float64)
+    em = EM(built("cfl", whose, eps1=eps1, eps2=eps2), whose, Schedule(local_steps=6))
+    state, _ = em.step(em.init(), ["client 3"])
+    for _ in range(3):
+        before, clusters = state.params, state.prior["cluster"].tolist()
+        state, info = em.step(state)
+        moved = torch.cat([(info.trained[name] - before[name]).flatten(1) for name in before], 1)
+        expected = set()
+        for label in set(clusters):
+            whole = {i for i in range(7) if clusters[i] == label}
+            who, side = sorted(whole), set[int]()
+            if (
+                len(who) > 1
+                and (count[who] @ moved[who]).norm() < eps1 * count[who].sum()
+                and moved[who].norm(dim=1).max() > eps2
+            ):
+                side = lowest_cut({i: moved[i] for i in whole})
+            expected |= {frozenset(part) for part in (side, whole - side) if part}
+        labels = state.prior["cluster"].tolist()
+        assert {frozenset(i for i in range(7) if labels[i] == label) for label in labels} == expected
+    assert len(expected) > 1
 
 
 # Components: seats without data.

@@ -23,6 +23,13 @@ def test_the_loss_is_that_of_torch() -> None:
     torch.testing.assert_close(TASK.losses(outputs, targets), expected)
 
 
+def test_image_by_image_a_probability_is_a_probability() -> None:
+    """Mixtures add them up."""
+    outputs, targets = normal(7, 3), integers(3, 7)
+    log_p = -TASK.position_losses(outputs, targets)[:, 0]
+    torch.testing.assert_close(log_p, outputs.log_softmax(1)[torch.arange(7), targets])
+
+
 def test_marginal_is_the_best_constant_prediction() -> None:
     targets = torch.tensor([0, 0, 0, 1, 2, 2])
     (found,) = TASK.marginal([targets], torch.float64).tolist()

@@ -84,7 +84,8 @@ class SVIStep:
                 # A start's bound means little before the edges have been fitted to it, so the last one is taken.
                 guide.load({**q, **starting_points(guide, joint, evidence, q, generator, self.keep)[-1]})
                 if not guide.kinds and not any(True for _ in prior.parameters()):
-                    trace = log_joint(joint, {}, evidence)[1]  # the graph is given: there is nothing to infer
+                    set_closed_form(prior, {}, evidence)  # the graph is given: there is nothing else to infer
+                    trace = log_joint(joint, {}, evidence)[1]
                     graph = looked_at(trace.nodes["_RETURN"]["value"], evidence)
                     return Posterior({}, {"Y": graph}, (float(trace.log_prob_sum()),))
             if not any(True for _ in [*guide.parameters(), *prior.parameters()]):
