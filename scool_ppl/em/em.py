@@ -335,16 +335,17 @@ class EM:
         """The graph of a state, with what is known of its clients."""
         if state.peers is None or state.round == 0:
             raise InputError("the state is from before the first round, there is no graph yet; call step first")
-        roster, peers, weights, shares = self.clients.roster, state.peers, state.moments["Y"], None
+        roster, peers, weights, shares, of_blocks = self.clients.roster, state.peers, state.moments["Y"], None, None
         if peers.components:
-            shares = peers.shares(weights)
+            every, last = self._at_rest(state)
+            shares, of_blocks = peers.shares(weights), every.shares(last)
             peers, weights = peers.through(weights)
         return CooperationGraph(
             weights=weights,
             names=self.clients.names,
             peers=peers,
             kind=self.model.prior.kind,
-            memberships=state.moments.get("z", state.moments.get("pi", shares)),
+            memberships=state.moments.get("z", state.moments.get("pi", of_blocks)),
             components=shares,
             groups=roster.groups,
             accuracy=None if evaluation is None else evaluation.score,
@@ -367,7 +368,16 @@ class EM:
         """The mixtures that clients predict with, None where each uses its own network alone."""
         if state.peers is None or state.round == 0:
             return None
-        return self.model.mixing.predictors(state.moments["Y"], state.peers)
+        peers, weights = self._at_rest(state)
+        return self.model.mixing.predictors(weights, peers)
+
+    def _at_rest(self, state: EMState) -> tuple[Peers, Tensor]:
+        """The candidates and their weights, where who was absent has those that it had before."""
+        assert state.peers is not None
+        peers, weights = state.peers, state.moments["Y"]
+        away = ~peers.mask.any(1, keepdim=True)
+        known, last = restore_edges(peers, weights, state.memory.get(RESTING), self._rows)
+        return peers._replace(mask=torch.where(away, known.mask, peers.mask)), torch.where(away, last, weights)
 
     def predictor(self, state: EMState) -> Predictor:
         """What clients predict with: their networks, or mixtures of these and of components."""

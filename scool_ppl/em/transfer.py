@@ -48,12 +48,20 @@ class Learned(NamedTuple):
         """The same EM with these values where its priors begin; an InputError if all of them belong to the run's clients.
 
         fewer: makes the same EM for one client fewer. A parameter belongs to clients if its prior says so, in
-        `client_axes`, or if its shape depends on how many clients there are.
+        `client_axes`, or if its shape depends on how many clients there are; where there can be no fewer, as of a model
+        that is told so many distances, if it is as long as there are clients.
         """
-        other = cache(fewer)
 
-        def beside_of(name: str) -> EM:
-            return other().beside[name]
+        @cache
+        def other() -> EM | None:
+            try:
+                return fewer()
+            except InputError:
+                return None
+
+        def beside_of(name: str) -> EM | None:
+            made = other()
+            return None if made is None else made.beside[name]
 
         own = self._common("", self.prior, em, other)
         beside = {
@@ -74,7 +82,7 @@ class Learned(NamedTuple):
         }
         return begun
 
-    def _common(self, track: str, values: Params, em: EM, fewer: Callable[[], EM]) -> Params:
+    def _common(self, track: str, values: Params, em: EM, fewer: Callable[[], EM | None]) -> Params:
         """Those of the values that are learned here, too, and belong to no client."""
         prior, found = em.model.prior, {}
         owned = learned_axes(prior)
@@ -83,7 +91,7 @@ class Learned(NamedTuple):
                 continue
             here, there = em.prior_start[name].shape, values[name].shape if name in values else None
             told = self.num_clients != em.clients.num_clients and here == there
-            if not told and fewer().prior_start[name].shape != here:
+            if not told and _of_clients(name, em, fewer()):
                 continue
             if here != there:
                 shown = f"{type(prior).__name__}{f' of the track {track}' if track else ''}"
@@ -103,3 +111,9 @@ class Learned(NamedTuple):
         if self.frozen:
             begun.model.prior.freeze(values)
         return begun
+
+
+def _of_clients(name: str, em: EM, other: EM | None) -> bool:
+    """Does the shape of a prior's parameter depend on how many clients there are, as the same EM for others tells?"""
+    here = em.prior_start[name].shape
+    return em.clients.num_clients in here if other is None else other.prior_start[name].shape != here

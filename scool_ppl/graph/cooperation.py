@@ -152,7 +152,9 @@ class CooperationGraph:
     @cached_property
     def _blocks(self) -> Tensor:
         if self.memberships is not None:
-            likeliest = by_appearance(self.memberships.argmax(dim=1).tolist())
+            chosen, nowhere = self.memberships.argmax(dim=1), ~self.memberships.any(dim=1)
+            chosen[nowhere] = self.memberships.shape[1] + torch.arange(int(nowhere.sum()))  # each on its own
+            likeliest = by_appearance(chosen.tolist())
             return (
                 likeliest
                 if self.kind == "rows" or self.blocks_are_final

@@ -58,7 +58,9 @@ class Task(Protocol):
         """-log p(targets | outputs); of a sequence, the mean over its positions."""
 
     def position_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """-log p of each position of the targets, (..., T), never weighted; their mean is `losses`. T is 1 but for sequences."""
+        """-log p of each position of the targets, (..., T), T being 1 but for sequences; never weighted, else their mean is
+        `losses`.
+        """
 
     def tempered(self, outputs: Tensor, temperature: Tensor) -> Tensor:
         """Outputs that are less sure by a temperature above 1, which broadcasts with them; as they are where the task

@@ -162,6 +162,11 @@ def sample_posterior(em: EM, state: EMState, draws: int = 1000, seed: int = 0) -
             f"the graph of {type(em.model.prior).__name__} is one table of weights, which has no posterior to draw from; "
             "take a model that samples 'Y', e.g. scool_sbm"
         )
+    if graph.components is not None:
+        raise InputError(
+            f"clients of {type(em.model.prior).__name__} choose among components, of which each round's choice is in the "
+            "graph already; expected a model whose edges join clients, e.g. scool_sbm"
+        )
     size = graph.weights.numel()
     if draws * size > MOST:
         raise InputError(f"{draws} draws of {size} pairs were asked for, expected {MOST // size} draws at most")

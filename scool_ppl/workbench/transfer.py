@@ -47,7 +47,8 @@ def transfer(
 
     def others(seed: int) -> Federation:
         federation = make_federation(seed)
-        if (federation.spec, seed) == (asked.federation, asked.settings.seed):
+        known = last.facts.get("data") == [f"SHA-256 {federation.fingerprint}"]
+        if known or (federation.spec, seed) == (asked.federation, asked.settings.seed):
             raise InputError(
                 f"{federation.spec} with seed {seed} is what '{folder.path}' has learned from, expected other clients; "
                 "name another federation or another seed"

@@ -358,3 +358,26 @@ def test_who_is_absent_or_leaves_is_not_asked(model: str) -> None:
     fewer, left = em.leave(state, [NAME], build)
     _, info = fewer.step(left)
     assert not info.quarantined
+
+
+@pytest.mark.parametrize("model", ["fedem", "ifca"])
+def test_who_was_away_uses_the_components_that_it_used(model: str) -> None:
+    em, place = made(model), FEDERATION.names.index(NAME)
+    (before, _), (state, _) = ran(em, 1), ran(em, 2, absent_in=1)
+    assert before.peers is not None
+    known = before.peers.shares(before.moments["Y"])[place]
+    assert known.any()
+    assert not em.graph(state).components[place].any(), "the graph is that of the round"  # type: ignore[index]
+    assert torch.equal(em.graph(state).memberships[place], known)  # type: ignore[index]
+    if model == "fedem":
+        mixture = em.mixture(state)
+        assert mixture is not None
+        weights, peers = mixture
+        assert torch.allclose(peers.shares(weights)[place], known)
+
+
+def test_a_newcomer_that_uses_no_component_yet_is_in_nobodys_block() -> None:
+    em = made("ifca")
+    state, _ = em.step(em.init(), [NAME])
+    blocks = em.graph(state).blocks().tolist()
+    assert blocks.count(blocks[FEDERATION.names.index(NAME)]) == 1

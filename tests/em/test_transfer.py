@@ -14,6 +14,7 @@ from scool_ppl import EM, CooperationModel, Evidence, GraphPrior, SVIStep, likel
 from scool_ppl.deploy import Portfolio, alone
 from scool_ppl.em import Learned
 from scool_ppl.em.state import EMState
+from scool_ppl.errors import InputError
 from scool_ppl.infer.priors import SBM
 from scool_ppl.zoo import load_model
 from tests.helpers.refusals import refuses
@@ -155,6 +156,20 @@ def test_tracks_of_a_portfolio_have_their_own() -> None:
     assert torch.equal(start.beside["teachers"].prior["slope"], last.beside["teachers"].prior["slope"])
     assert torch.equal(start.beside["teachers"].prior["odds"], torch.zeros(3, 3))
     assert run(em).beside.keys() == last.beside.keys()
+
+
+def test_a_model_that_is_of_so_many_clients_only_is_transferred_to_as_many() -> None:
+    """As one that is told their distances in a file: it cannot be made for one client fewer."""
+
+    def build(count: int) -> CooperationModel:
+        if count != 3:
+            raise InputError(f"distances are (3, 3), expected {count} by {count}")
+        return teachers(count)
+
+    last = run(driver(build, 3))
+    here, fresh = begun(build, last, 3).init().prior, driver(build, 3).init().prior
+    assert all(torch.equal(here[name], last.prior[name]) for name in ("slope", "b"))
+    assert all(torch.equal(here[name], fresh[name]) for name in ("fame", "odds"))
 
 
 def test_what_cannot_be_transferred_is_refused() -> None:

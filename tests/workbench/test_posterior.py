@@ -105,6 +105,13 @@ def test_a_table_of_weights_has_no_posterior() -> None:
         sample_posterior(em, state, 5)
 
 
+def test_a_graph_through_components_has_no_edges_to_draw() -> None:
+    em = EM(load_model("ifca", 4, components=2), clients(4), ONE_STEP)
+    state, _ = em.step(em.init())
+    with pytest.raises(InputError, match="choose among components"):
+        sample_posterior(em, state, 5)
+
+
 def test_the_posterior_of_a_run_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scool_ppl.runs.folder.Run.draw", lambda run: [])
     fit(tmp_path / "run", "scool_sbm", "blocks=3", *TINY)

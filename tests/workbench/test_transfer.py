@@ -94,6 +94,8 @@ def test_what_has_learned_nothing_is_refused_before_anybody_trains(
 ) -> None:
     monkeypatch.setattr("scool_ppl.em.EM.fit", lambda *_, **__: pytest.fail("trained"))
     refuses(lambda: transferred(run, lambda seed: load_federation(OLD, seed=seed), seeds=[0]), "expected other clients")
+    same = "permuted:digits:test=20,train=30,groups=2,clients=5"
+    refuses(lambda: transferred(run, lambda seed: load_federation(same, seed=0)), "expected other clients")
     refuses(lambda: transferred(run, choices={"blocks": 3}), "take the same hyperparameters")
     refuses(lambda: transferred(finished(tmp_path / "em", 1).path), "not that of a `scool fit`")
     for checkpoint in (run / "checkpoints").glob("round-00000[12]"):

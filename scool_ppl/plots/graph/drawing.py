@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from scool_ppl.errors import InputError
 from scool_ppl.graph.belief import believed
-from scool_ppl.graph.cooperation import CooperationGraph
+from scool_ppl.graph.cooperation import CooperationGraph, Kind
 from scool_ppl.plots.graph.labels import INSIDE, draw_labels
 from scool_ppl.plots.graph.layout import component_places, layout, spacing
 from scool_ppl.plots.graph.legend import Entry, draw_legend, legend_height
@@ -67,7 +67,9 @@ def draw_graph(
     labels = short_names(graph.names, 200)
     # Names beside the nodes need room that names inside them do not.
     margin, share = (0.18, 0.7) if max(map(len, labels)) <= INSIDE else (0.36, 0.45)
-    page = np.array([[-1 - margin, places[:, 1].min() - margin], [1 + margin, places[:, 1].max() + margin]])
+    seats = None if graph.components is None else _seats_of(graph.components, graph.kind, places, threshold)
+    top = max(places[:, 1].max(), -1.0 if seats is None else seats.places[:, 1].max())
+    page = np.array([[-1 - margin, places[:, 1].min() - margin], [1 + margin, top + margin]])
     side = float(np.clip(6.4 + 0.04 * (graph.num_clients - 20), 6.4, 11.0))
     width = 72 * side if ax is None else ax.get_window_extent().width * 72 / ax.figure.dpi
     entries = _entries(graph, blocks, groups, width)
@@ -81,10 +83,10 @@ def draw_graph(
     # Inferred places may be as near as they like: better that clients overlap than that nobody sees them.
     least = 3.0 if graph.positions is None else 11.0
     diameter = float(np.clip(share * spacing(places * points), least, 24.0))
-    if graph.components is None:
+    if seats is None:
         count = _draw_edges(ax, graph, places, blocks, diameter / points / 2, threshold)
     else:
-        count = _draw_components(ax, graph, graph.components, places, blocks, diameter, threshold)
+        count = _draw_components(ax, seats, places, blocks, diameter)
     _draw_nodes(ax, places, blocks, groups, diameter)
     draw_labels(ax, labels, places, points, page, blocks.colour, blocks.outward(places), diameter)
     draw_legend(ax, entries, _summary(graph, blocks, count, threshold))
@@ -177,23 +179,27 @@ def _draw_nodes(ax: Axes, places: Array, blocks: _Blocks, groups: NDArray[np.int
         )
 
 
-def _draw_components(
-    ax: Axes,
-    graph: CooperationGraph,
-    shares: Tensor,
-    places: Array,
-    blocks: _Blocks,
-    diameter: float,
-    threshold: float | None,
-) -> int:
-    """Draw components (K, G) in the middle of their users, and lines to these; returns how many."""
+class _Seats(NamedTuple):
+    """Components: how much each client uses each (K, G), which of that is drawn, and where they stand (G, 2)."""
+
+    use: Array
+    drawn: NDArray[np.bool_]
+    places: Array
+
+
+def _seats_of(shares: Tensor, kind: Kind, places: Array, threshold: float | None) -> _Seats:
+    use = shares.double().numpy()
+    drawn = (believed(shares, kind) if threshold is None else shares > threshold).numpy()
+    return _Seats(use, drawn, component_places(use * drawn, places))
+
+
+def _draw_components(ax: Axes, components: _Seats, places: Array, blocks: _Blocks, diameter: float) -> int:
+    """Draw components among their users, and lines to these; returns how many."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgb
 
-    use = shares.double().numpy()
-    taken = (believed(shares, graph.kind) if threshold is None else shares > threshold).numpy()
-    middle = component_places(use * taken, places)
-    clients, seats = np.nonzero(taken)
+    use, middle = components.use, components.places
+    clients, seats = np.nonzero(components.drawn)
     strength = use[clients, seats] / max(float(use.max()), 1e-12)
     colour = np.array([to_rgb(each) if each != _SINGLE else to_rgb("0.45") for each in blocks.colour])
     lines = LineCollection(

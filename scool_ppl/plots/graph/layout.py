@@ -52,13 +52,32 @@ def block_places(sizes: NDArray[np.int64]) -> Array:
 
 
 def component_places(use: Array, places: Array) -> Array:
-    """Places (G, 2) of components in the middle of those who use them, use (K, G) and places (K, 2); those that nobody
-    uses stand in a row at the upper edge.
+    """Places (G, 2) of components in the middle of those who use them, use (K, G) and places (K, 2), or beside it where
+    somebody stands there; those that nobody uses stand in rows above all others.
     """
-    middle: Array = (use.T @ places) / use.sum(0).clip(1e-12)[:, None]
-    idle = np.flatnonzero(use.sum(0) == 0)
-    middle[idle] = np.column_stack([np.linspace(-1, 1, len(idle) + 2)[1:-1], np.full(len(idle), places[:, 1].max())])
-    return middle
+    found: Array = (use.T @ places) / use.sum(0).clip(1e-12)[:, None]
+    used, idle = use.sum(0) > 0, np.flatnonzero(use.sum(0) == 0)
+    gap = 0.85 * min(spacing(places), 0.4)
+    taken = places
+    for seat in np.flatnonzero(used):
+        found[seat] = _beside(found[seat], taken, gap)
+        taken = np.concatenate([taken, found[seat : seat + 1]])
+    across = min(len(idle), int(2 / gap))
+    row, place = np.divmod(np.arange(len(idle)), max(across, 1))
+    found[idle, 0] = gap * (place - (across - 1) / 2)
+    found[idle, 1] = taken[:, 1].max() + gap * (1.5 + row)
+    return found
+
+
+def _beside(place: Array, taken: Array, gap: float) -> Array:
+    """The place (2,), or the nearest of some about it that is `gap` away from all that are taken, (n, 2)."""
+    turns = np.pi / 2 + np.arange(16) * (np.pi / 8)
+    unit = np.stack([np.cos(turns), np.sin(turns)], axis=1)
+    options = np.concatenate([place[None], *(place + gap * reach * unit for reach in (1.0, 1.5, 2.0, 3.0))])
+    room = np.linalg.norm(options[:, None] - taken, axis=2).min(axis=1)
+    fits = np.flatnonzero(room >= 0.999 * gap)
+    chosen: Array = options[fits[0] if len(fits) else room.argmax()]
+    return chosen
 
 
 def spacing(places: Array) -> float:

@@ -8,7 +8,7 @@ import torch
 
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
-from scool_ppl.plots.graph.layout import layout
+from scool_ppl.plots.graph.layout import component_places, layout
 from tests.helpers.pictures import GROUPS, grouped
 
 UNEQUAL = (0,) * 30 + (1,) * 3 + (2,) * 2
@@ -56,3 +56,17 @@ def test_clients_of_a_latent_space_are_drawn_at_their_positions() -> None:
     graph = CooperationGraph(torch.zeros(3, 3), ("a", "b", "c"), Peers.everybody(3), positions=positions)
     found = np.array(list(layout(graph).values()))
     assert np.allclose(found, [[-1, -0.5], [1, -0.5], [1, 0.5]]), "moved and scaled, never turned or stretched"
+
+
+@pytest.mark.parametrize("idle", [0, 40])
+def test_components_cover_nobody(idle: int) -> None:
+    """One of a single client stands beside it, those that nobody uses above."""
+    places = np.random.default_rng(0).uniform(-1, 1, (12, 2))
+    use = np.concatenate([np.eye(12), np.ones((12, 1)), np.zeros((12, idle))], axis=1)
+    seats = component_places(use, places)
+    everything = np.concatenate([places, seats])
+    apart = np.linalg.norm(everything[:, None] - everything, axis=2) + 9 * np.eye(len(everything))
+    nearest = np.linalg.norm(places[:, None] - places, axis=2) + 9 * np.eye(12)
+    assert apart[12:].min() > 0.8 * np.quantile(nearest.min(1), 0.1)
+    assert np.linalg.norm(seats[:12] - places, axis=1).max() < 3 * nearest.min(1).max()
+    assert (seats[13:, 1] > everything[:25, 1].max()).all()
