@@ -20,7 +20,7 @@ test-flower: .venv-flower/ready  ## what needs Flower, in an environment of its 
 test-nightly: .venv-flower/ready-nightly  ## what takes minutes: docs/silos.md with its servers, a simulation, docs/torchrun.md, runs of many processes
 	$(FLOWER)/python -m pytest -q -m nightly
 
-check: .venv/ready-dev  ## what CI runs: lint, format, types, tests
+check: .venv/ready-dev  ## lint, format, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -1,6 +1,6 @@
 """Latent space: clients have places in the plane, and learn from those who are near (after Hoff et al., 2002).
 
-    x_i ~ Normal(0, I) in the plane,  logit P(Y_ij = 1) = b - |x_i - x_j|,  b is learned
+    x_i ~ Normal(0, I) in the plane,  logit P(Y_ij = 1) = b - spread |x_i - x_j|,  b is learned
     P(D | theta, Y) as in SCooL, case 1.2;  theta_i <- theta_i + sum_j wbar_ij (what local training did to theta_j)
 
 No paper has it: an example of a prior with a *continuous* latent, inferred by pyro.infer.SVI. MomentELBO is exact in Y

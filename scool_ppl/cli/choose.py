@@ -50,7 +50,7 @@ def choose(
 ) -> None:
     """Choose a model by the bound on the evidence.
 
-    Default: block models of 1 to 8 blocks, mixed memberships, and a ring. All must have one likelihood; what the bound
+    Default: block models of 1, 2, 3, 4, 6 and 8 blocks, mixed memberships, and a ring. All must have one likelihood; what the bound
     says is which prior fits the evidence, not which accuracy follows: that is what `scool compare` shows.
     """
     from scool_ppl.workbench.choose import CANDIDATES

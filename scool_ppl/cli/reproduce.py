@@ -28,7 +28,7 @@ def reproduce(
         str | None, typer.Argument(metavar="NAME", help="an experiment or a .py file; none: list them")
     ] = None,
     scale: Annotated[
-        str, typer.Option(help=f"{', '.join(SCALES)}: seconds, minutes, hours, or a GPU's hours")
+        str, typer.Option(help=f"{', '.join(SCALES)}: seconds, minutes to hours, hours, or a GPU's hours")
     ] = "smoke",
     out: Annotated[Path, typer.Option(help="folder of the result store, tables and figures")] = Path("runs/reproduce"),
     document: Annotated[

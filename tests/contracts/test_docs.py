@@ -119,7 +119,8 @@ def test_snippet(text: str, tmp_path: Path) -> None:
 def test_the_trap_of_the_tutorial_is_caught_and_its_remedy_works(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = programs(ROOT / "models" / "README.md")
+    page = ROOT / "models" / "README.md"
+    text = programs(page)
     place = next(number for number, snippet in enumerate(text) if "Bernoulli(logits=odds)" in snippet)
     trap, remedy = text[place], text[place + 1]
     (tmp_path / "mine.py").write_text(trap)
@@ -127,6 +128,8 @@ def test_the_trap_of_the_tutorial_is_caught_and_its_remedy_works(
     assert "not linear in its moments" in capsys.readouterr().out
     start = trap.index("        same = (")
     end = trap.index("\n\ndef build")
+    assert trap[start:end].strip().count("\n") == 3
+    assert "replace the last four lines of `model`" in page.read_text()
     repaired = trap[:start] + remedy + trap[end:]
     (tmp_path / "mine.py").write_text(
         repaired.replace("import CooperationModel", "import BlockBernoulli, CooperationModel")
