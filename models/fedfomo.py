@@ -53,8 +53,8 @@ def build(
     norm: float = 2.0,
     fallback: Literal["before", "trained"] = "before",
 ) -> CooperationModel:
-    """`count`: models downloaded, all if none (printed). `epsilon`: chance that one is drawn at random, not by past weights,
-    in the paper s (printed). `decay`: of it a round (printed). `norm`: of distances (code: 1). `fallback`: theta_i if no s_ij > 0.
+    """`count`: models downloaded, all if none (printed). `epsilon`: chance of one at random, not by past w, in the paper s
+    (printed). `decay`: of it a round (printed). `norm`: of distances (code: 1). `fallback`: theta_i if no s_ij > 0.
     """
     peers = All() if count is None else EpsilonGreedy(count, epsilon, decay)  # count: models downloaded a round
     return CooperationModel(FirstOrder(num_clients, norm, fallback), Ignored(), MixModels(base="before"), peers)

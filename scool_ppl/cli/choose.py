@@ -50,8 +50,8 @@ def choose(
 ) -> None:
     """Choose a model by the bound on the evidence.
 
-    Default: block models of 1, 2, 3, 4, 6 and 8 blocks, mixed memberships, and a ring. All must have one likelihood; what the bound
-    says is which prior fits the evidence, not which accuracy follows: that is what `scool compare` shows.
+    Default: block models of 1, 2, 3, 4, 6 and 8 blocks, mixed memberships, and a ring. All must have one likelihood; what
+    the bound says is which prior fits the evidence, not which accuracy follows: that is what `scool compare` shows.
     """
     from scool_ppl.workbench.choose import CANDIDATES
     from scool_ppl.workbench.choose import choose as bounds_of

@@ -88,9 +88,17 @@ def _under(item: Mapping[str, Any], name: str | None, usual: Sequence[str], what
 
 
 def _input(value: Any, what: str) -> Tensor:
-    """A PIL image as (C, H, W) in [0, 1], as torchvision's ToTensor gives it; arrays and lists of numbers as they are."""
+    """A PIL image as (C, H, W) in [0, 1], of 8 or 16 bits, one channel or three; arrays and lists of numbers as they
+    are.
+    """
     if hasattr(value, "getbands"):
-        image = value if value.mode in ("L", "RGB") else value.convert("L" if len(value.getbands()) == 1 else "RGB")
+        if value.mode.startswith("I;16"):
+            return torch.from_numpy(np.array(value).astype(np.float32))[None] / 65535
+        if value.mode in ("I", "F"):
+            raise InputError(
+                f"{what} has an image of mode {value.mode}, of unknown range, expected 8 or 16 bits; add a transform"
+            )
+        image = value if value.mode in ("L", "RGB") else value.convert("L" if value.mode == "1" else "RGB")
         pixels = torch.from_numpy(np.array(image))
         return (pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)).float() / 255
     if not isinstance(value, Tensor | np.ndarray | list | tuple | int | float):

@@ -158,7 +158,8 @@ def _part(files: Mapping[str, np.ndarray[Any, Any]], suffix: str, path: str | Pa
 
 
 def imagefolder(path: str, *, size: int = 64) -> Arrays:
-    """A folder with a folder of images per class, or with such folders train and test, resized to size x size.
+    """A folder with a folder of images per class, or with such folders train and test (or val, where there is no test),
+    resized to size x size.
 
     The shorter side becomes `size`, the middle is kept. Channels are standardised as in `labelled`.
     """
@@ -167,7 +168,8 @@ def imagefolder(path: str, *, size: int = 64) -> Arrays:
         raise InputError(f"no folder {path}; expected one folder of images per class, or train and test with these")
     if size < 1:
         raise InputError(f"imagefolder has size={size}, expected at least 1 pixel")
-    parts = [root / "train", root / "test"]
+    held_out = [root / name for name in ("test", "val", "valid", "validation")]
+    parts = [root / "train", next(filter(Path.is_dir, held_out), held_out[0])]
     if not all(part.is_dir() for part in parts):
         images, targets, classes = _folder(root, size)
         return with_scaling(hold_out(images, targets, len(classes), path)._replace(class_names=tuple(classes)))

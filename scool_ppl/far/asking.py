@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -244,12 +245,13 @@ class Predicting:
         self.sent = [Sent.of(each.networks, parts) for each in self.predictors]
         stacks = [each.stack.detach() for each in self.sent]
         self.stack = torch.cat(stacks) if len(stacks) > 1 else stacks[0]
-        self.count = len(stacks[0])
+        self.starts = [0, *accumulate(map(len, stacks))]
+        """Where the stack of each predictor begins; those of mixtures over components are longer."""
 
     def job(self, verb: str, i: int, options: Mapping[str, Option]) -> Job:
         use, tensors = list[int](), dict[str, Tensor]()
         for number, (_, mixture) in enumerate(self.predictors):
-            first = number * self.count
+            first = self.starts[number]
             use.append(first + i)
             tensors |= self.sent[number].home(i, f"/{number}")
             if mixture is not None:

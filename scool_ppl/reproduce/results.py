@@ -154,11 +154,11 @@ class Results:
         local = next(rows, None)
         if local is None:
             return None
-        pairs = zip(self.by_client(column, method), self.by_client(column, local), strict=True)
+        both = zip(self.by_client(column, method), self.by_client(column, local), strict=False)  # seeds that both have
         if measure == "improved":
-            return [float((own > other).double().mean()) for own, other in pairs]
+            return [float((own > other)[own.isfinite() & other.isfinite()].double().mean()) for own, other in both]
         name = {"gain": "gain_over_local", "below": "below_local"}[measure]
-        found = [against_local(own, other)[name] for own, other in pairs]
+        found = [against_local(own, other)[name] for own, other in both]
         return None if None in found else cast(list[float], found)
 
     def _deployed(self, method: Method, record: Row, split: str, name: str) -> Tensor:

@@ -14,8 +14,9 @@ def of_classes(predictive: Tensor, targets: Tensor) -> Measures:
     """Of probabilities (n, C) and labels (n,): AUC, F1, balanced accuracy, log-loss and calibration error.
 
     auc: of the second of two classes; of more, the mean over classes of each against the rest. f1: the same, of the most
-    probable class. balanced_accuracy: mean recall of the classes that occur. log_loss: mean -log p(y).
-    calibration_error: sum_b n_b / n |accuracy_b - confidence_b| over ten bins of the probability of the predicted class.
+    probable class; nan where of two classes the second neither occurs nor is predicted. balanced_accuracy: mean recall of
+    the classes that occur. log_loss: mean -log p(y). calibration_error: sum_b n_b / n |accuracy_b - confidence_b| over ten
+    bins of the probability of the predicted class.
     """
     from sklearn import metrics
 
@@ -28,9 +29,10 @@ def of_classes(predictive: Tensor, targets: Tensor) -> Measures:
     sides = [1] if p.shape[1] == 2 else present.tolist()
     areas = [metrics.roc_auc_score(y == side, p[:, side]) for side in sides if 0 < (y == side).sum() < len(y)]
     average = {"average": "binary"} if p.shape[1] == 2 else {"average": "macro"}
+    nobody = p.shape[1] == 2 and not (y == 1).any() and not (chosen == 1).any()
     values = (
         float(np.mean(areas)) if areas else float("nan"),
-        metrics.f1_score(y, chosen, zero_division=0, **average),
+        float("nan") if nobody else metrics.f1_score(y, chosen, zero_division=0, **average),
         metrics.recall_score(y, chosen, labels=present, average="macro", zero_division=0),
         metrics.log_loss(y, p.clip(1e-15), labels=range(p.shape[1])) if p.shape[1] > 1 else 0.0,
         _calibration_error(p.max(1), chosen == y),

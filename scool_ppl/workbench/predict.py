@@ -17,6 +17,7 @@ from scool_ppl.base.files import replacing, write_npz
 from scool_ppl.data.reading import read_npz
 from scool_ppl.deploy.network import ClientNetwork
 from scool_ppl.errors import InputError
+from scool_ppl.runs import checkpoints
 from scool_ppl.runs.folder import Run
 from scool_ppl.workbench.resume import Request
 
@@ -121,7 +122,14 @@ def _of_tests(
     run: Run, networks: Iterator[ClientNetwork], data_root: str | Path | None, download: bool
 ) -> Iterator[tuple[ClientNetwork, Tensor]]:
     """Predictions of each client for its own test images."""
-    federation = Request.read(run, device="cpu").workbench(data_root, download).data
+    bench = Request.read(run, device="cpu").workbench(data_root, download)
+    federation, last = bench.data, checkpoints.newest(run.path)
+    known = [] if last is None else last.facts.get("data", [])
+    if len(known) == 1 and known != bench.clients.facts()["data"]:
+        raise InputError(
+            f"the data of '{run.path}' are not what it learned from, expected the same files; restore them, or name new "
+            "inputs, which are prepared as in training"
+        )
     places = {name: place for place, name in enumerate(federation.names)}
     for network in networks:
         rows = federation.inputs[federation.test[places[network.client]]]

@@ -100,7 +100,9 @@ class Settings:
     dp_evidence_noise: float | None = _option(
         None, "noise of the losses that private clients hand out, in multiples of what one image can do to them"
     )
-    dp_evidence_clip: float | None = _option(None, "nats to which the loss of every image is cut before it is averaged and handed out")
+    dp_evidence_clip: float | None = _option(
+        None, "nats to which the loss of every image is cut before it is averaged and handed out"
+    )
     dp_delta: float = _option(Privacy.delta, "the delta of the (epsilon, delta) that is reported")
     device: str = _option(_CLIENTS["device"], "cpu or cuda")
     e_step: str | None = _option(None, f"{' or '.join(E_STEPS)}; default: the model's own")

@@ -63,6 +63,19 @@ def test_images_are_as_torchvision_makes_them(mode: str) -> None:
     assert torch.equal(see_through.inputs[0], ToTensor()(images()[0]))
 
 
+def test_images_of_16_bits_and_palettes_lose_nothing() -> None:
+    deep = np.array([[0, 300], [30000, 65535]], dtype=np.uint16)
+    found = read_items(Items([(Image.fromarray(deep), 0)]), "it").inputs[0, 0]
+    np.testing.assert_allclose(found, deep / 65535, rtol=1e-6)
+    painted = Image.new("P", (2, 1))
+    painted.putpalette([255, 0, 0, 0, 0, 255])
+    painted.putpixel((1, 0), 1)
+    found = read_items(Items([(painted, 0)]), "it").inputs[0]
+    assert found[:, 0].T.tolist() == [[1, 0, 0], [0, 0, 1]]
+    with pytest.raises(InputError, match="mode F, of unknown range"):
+        read_items(Items([(Image.new("F", (2, 2)), 0)]), "it")
+
+
 def test_a_dataset_of_torchvision_by_name() -> None:
     datasets = {name: FakeData(10, (3, 8, 8), 2, random_offset=10 * place) for place, name in enumerate("ab")}
     federation = Federation.from_datasets(datasets)

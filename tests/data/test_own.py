@@ -140,15 +140,16 @@ def test_an_image_folder_is_resized_and_split(tmp_path: Path) -> None:
     )
 
 
-def test_train_and_test_folders_share_the_names_of_classes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("held_out", ["test", "val"])
+def test_train_and_test_folders_share_the_names_of_classes(held_out: str, tmp_path: Path) -> None:
     write_folder(tmp_path / "train", {"ant": 2, "bee": 3, "cow": 4})
-    write_folder(tmp_path / "test", {"bee": 1, "cow": 2}, start=100)
+    write_folder(tmp_path / held_out, {"bee": 1, "cow": 2}, start=100)
     arrays = load_dataset(f"imagefolder:{tmp_path}", size=12)
     assert arrays.targets_train.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
     assert arrays.targets_test.tolist() == [1, 2, 2]
     assert arrays.num_classes == 3
     assert arrays.class_names == ("ant", "bee", "cow")
-    write_folder(tmp_path / "test", {"dog": 1})
+    write_folder(tmp_path / held_out, {"dog": 1})
     with pytest.raises(InputError, match="class 'dog' in test but not in train"):
         load_dataset(f"imagefolder:{tmp_path}", size=12)
 

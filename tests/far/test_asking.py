@@ -96,7 +96,9 @@ def test_questions_about_one_client_are_answered_as_in_one_process() -> None:
         },
     )
     there = remote(clients, [[0, 1], [2, 3]])
-    ensemble = Ensemble((Predictor(theta), mixture, Predictor(other)), torch.rand(4, 3), normal(4, 3))
+    with_seats = {name: torch.cat([value, other[name][:2]]) for name, value in theta.items()}
+    seated = Predictor(with_seats, (torch.rand(4, 2).double(), Peers.of_components(4, 2)))
+    ensemble = Ensemble((Predictor(theta), mixture, seated, Predictor(other)), torch.rand(4, 4), normal(4, 3))
     for predictor in (theta, ensemble):
         found, expected = there.evaluate(predictor), clients.evaluate(predictor)
         for mine, theirs in zip(found, expected, strict=True):

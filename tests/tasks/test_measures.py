@@ -43,7 +43,10 @@ def test_measures_of_classes_are_their_definitions(classes: int) -> None:
 def test_a_client_with_one_class_has_no_auc_and_the_rest() -> None:
     found = of_classes(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0]))
     assert math.isnan(found["auc"])
-    assert found["balanced_accuracy"] == 0.5
+    assert (found["f1"], found["balanced_accuracy"]) == (0.0, 0.5)
+    right = of_classes(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 0]))
+    assert math.isnan(right["f1"]), "nobody is positive, and nobody was said to be: 0 of 0"
+    assert right["balanced_accuracy"] == 1
 
 
 @pytest.mark.parametrize("task", [Classification(3), Regression(), NextToken(3)], ids=lambda task: task.name)

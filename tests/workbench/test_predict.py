@@ -109,6 +109,16 @@ def test_neither_the_data_nor_the_model_need_be_there(run: Path, tmp_path: Path)
         predict(tmp_path / "run")
 
 
+def test_the_data_must_be_those_of_the_run(run: Path, tmp_path: Path) -> None:
+    """Others are prepared otherwise, and split so that some may have been trained on."""
+    shutil.copytree(run, tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    told["settings"]["seed"] = 5
+    (tmp_path / "run" / "run.json").write_text(json.dumps(told))
+    with pytest.raises(InputError, match="are not what it learned from"):
+        predict(tmp_path / "run")
+
+
 def test_bad_input_is_one_line(run: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "wide.npz", inputs=np.zeros((2, 65), np.float32))
     np.savez(tmp_path / "other.npz", x=np.zeros((2, 64), np.float32))

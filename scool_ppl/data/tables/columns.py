@@ -18,7 +18,11 @@ _KINDS = {
 }
 MOSTLY = 0.8
 """The share of a column's different texts beyond which it holds what they are."""
-_DATE = r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
+_MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+_DATE = (
+    rf"\d{{4}}[-./]\d{{1,2}}[-./]\d{{1,2}}|\d{{1,2}}[-./]\d{{1,2}}[-./]\d{{2,4}}|\d{{8}}t\d+"
+    rf"|{_MONTH}\.? \d{{1,2}},? \d{{4}}|\d{{1,2}}\.?[- ]{_MONTH}\.?[- ]\d{{2,4}}"
+)
 
 
 def pandas() -> Any:
@@ -98,7 +102,7 @@ def _refuse_text(present: Any, who: str) -> None:
             f"{who} holds numbers as text, e.g. '{present.iloc[0]}', expected numbers; convert the column "
             "(pandas.to_numeric; read_csv(decimal=',')); a number that is a category has the dtype 'category'"
         )
-    as_dates = present.str.match(_DATE)
+    as_dates = present.str.match(_DATE, case=False)
     if as_dates.mean() > MOSTLY:
         example = present[as_dates].iloc[0]
         raise InputError(

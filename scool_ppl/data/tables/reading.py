@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from scool_ppl.data.tables.columns import pandas, texts
 from scool_ppl.errors import InputError, unknown
 
 ENDINGS = (".csv", ".parquet", ".npz")
+MISSING = ("", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "#N/A N/A")
+"""Texts of a csv file that say that a value is missing."""
 
 
 def read_tables(source: Any, client: str | None = None) -> dict[str, Any]:
@@ -61,6 +64,8 @@ def _owned(source: Any, client: str) -> dict[str, Any]:
             "a client each: leave client= out"
         )
     frame = read_table(source)
+    if not len(frame):
+        raise InputError("the table has no rows, expected at least one for each client; correct the file")
     if client not in frame.columns:
         raise unknown("client column", client, frame.columns)
     if count := int(frame[client].isna().sum()):
@@ -112,9 +117,7 @@ def read_table(table: Any) -> Any:
     else:
         raise _no_table(table)
     found = found.rename(columns=lambda name: str(name).strip())
-    if found.columns.has_duplicates:
-        repeated = found.columns[found.columns.duplicated()][0]
-        raise InputError(f"the table has the column '{repeated}' twice, expected different names; rename one")
+    _check_names(list(found.columns))
     return found
 
 
@@ -161,8 +164,28 @@ def _csv(path: Path) -> Any:
     with path.open(encoding="utf-8-sig") as file:
         first, *others = [file.readline() for _ in range(20)]
     separator = max(",;\t", key=first.count)
+    _check_names([name.strip() for name in next(csv.reader([first], delimiter=separator), [])])
     decimal = "," if separator != "," and any(re.search(r"\d,\d", line) for line in others) else "."
-    return pandas().read_csv(path, sep=separator, decimal=decimal, low_memory=False)
+    options = {"sep": separator, "decimal": decimal, "low_memory": False}
+    found = pandas().read_csv(path, keep_default_na=False, na_values=MISSING, **options)
+    if not isinstance(found.index, pandas().RangeIndex):
+        raise InputError(
+            f"rows of '{path}' have more values than its first line has names, expected as many; remove what is too much, "
+            "such as a separator at the end of each line"
+        )
+    for column in found.columns[found.eq("None").any()]:  # among numbers it is a missing one, among texts a category
+        known = found[column].where(found[column] != "None")
+        numeric = pandas().to_numeric(known, errors="coerce")
+        if numeric.notna().equals(known.notna()):
+            found[column] = numeric
+    return found
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Raises InputError where a name is there twice."""
+    repeated = [name for place, name in enumerate(names) if name and name in names[:place]]
+    if repeated:
+        raise InputError(f"the table has the column '{repeated[0]}' twice, expected different names; rename one")
 
 
 def _npz(path: Path) -> Any:

@@ -101,12 +101,24 @@ def test_the_rows_of_one_table_are_their_owners() -> None:
     )
 
 
+def test_none_is_a_category_among_texts_and_missing_among_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("alcohol,age,smokes\nNone,61,NA\nlight,None,yes\nNone,50,\n")
+    found = read_table(tmp_path / "a.csv")
+    assert found["alcohol"].tolist() == ["None", "light", "None"]
+    assert found["age"].isna().tolist() == [False, True, False]
+    assert found["age"].sum() == 111
+    assert found["smokes"].isna().tolist() == [True, False, True]
+
+
 def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.csv").write_text('a,b\n1,2\n"3')
     (tmp_path / "latin.csv").write_text("a,b\n1,grün", encoding="latin-1")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "broken.parquet").write_text("PAR")
     np.savez(tmp_path / "images.npz", images=np.zeros((2, 3, 4, 4)))
+    (tmp_path / "twice.csv").write_text("age,died,died\n1,no,yes\n")
+    (tmp_path / "longer.csv").write_text("died,weight,height\nno,78,156,\nyes,70,160,\n")
+    (tmp_path / "names.csv").write_text("who,x\n")
     frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
     cases: list[tuple[Callable[[], Any], str]] = [
         (lambda: read_table(tmp_path / "broken.csv"), "cannot read"),
@@ -115,6 +127,9 @@ def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
         (lambda: read_table(tmp_path / "broken.parquet"), "cannot read"),
         (lambda: read_table(tmp_path / "images.npz"), "an array 'images' of shape (2, 3, 4, 4), expected columns"),
         (lambda: read_table(frame), "the table has the column 'a' twice"),
+        (lambda: read_table(tmp_path / "twice.csv"), "the table has the column 'died' twice"),
+        (lambda: read_table(tmp_path / "longer.csv"), "more values than its first line has names"),
+        (lambda: read_tables(tmp_path / "names.csv", "who"), "the table has no rows"),
         (lambda: read_table({"a": [1], "b": [1, 2]}), "the columns make no table"),
     ]
     for call, words in cases:
