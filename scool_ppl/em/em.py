@@ -253,7 +253,8 @@ class EM:
 
     @property
     def _rows(self) -> bool:
-        return self.model.prior.kind == "rows"
+        """Do the weights of each client sum to one?"""
+        return self.model.prior.kind == "rows" or getattr(self.model.e_step, "domain", None) == "simplex"
 
     def train(self, state: EMState, start: RoundStart) -> Train:
         """theta^t -> theta^{t+1/2}: local epochs on own data, with what the mixing rule adds to every step."""

@@ -137,8 +137,10 @@ class _Move:
             return table, carried_over(weights, weights.new_zeros(table.mask.shape), (0,), self.where)
         first = self.fresh.moments.get("Y")
         start = torch.zeros(self.size, self.size) if first is None else first
+        if peers.is_table or (bool((self.where < 0).any()) and self.em.model.peers.begins_again):
+            self.memory[JOINED] = Remembered(torch.tensor(self.last.round), ())
         if peers.is_table:
-            self.reopened, self.memory[JOINED] = True, Remembered(torch.tensor(self.last.round), ())
+            self.reopened = True
             everybody = Peers.everybody(self.size, self.em.model.prior.includes_self)
             return everybody, carried_over(peers.dense(weights), start, (0, 1), self.where)
         # Where pairs keep what earlier looks have shown, nothing is known of a newcomer's before the first look.

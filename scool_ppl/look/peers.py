@@ -31,6 +31,11 @@ class PeerPolicy:
         """
         return True
 
+    @property
+    def begins_again(self) -> bool:
+        """Does it count rounds from when clients last joined? Then that round is remembered, `start.recall(JOINED)`."""
+        return False
+
     def once_trained(self, start: RoundStart, trained: Params) -> Peers:
         """The candidates once the clients have trained, for policies that look at where they went."""
         return self(start)
@@ -57,6 +62,10 @@ class Components(PeerPolicy):
     @property
     def reads_last(self) -> bool:
         return self.clients is not None and self.clients.reads_last
+
+    @property
+    def begins_again(self) -> bool:
+        return self.clients is not None and self.clients.begins_again
 
     def __call__(self, start: RoundStart) -> Peers:
         return self._beside(start, None if self.clients is None else self.clients(self._of_clients(start)))
@@ -85,7 +94,8 @@ class Components(PeerPolicy):
         if start.graph is None:
             return start
         weights, peers = start.graph
-        return start._replace(peers=peers.without_components(), weights=peers.clients_of(weights))
+        moments = {name: peers.clients_of(value) if name == "Y" else value for name, value in start.moments.items()}
+        return start._replace(peers=peers.without_components(), weights=peers.clients_of(weights), moments=moments)
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,10 @@ class Top(PeerPolicy):
     def __post_init__(self) -> None:
         if not whole(self.keep) or not whole(self.after, least=0):
             raise InputError(f"Top(keep={self.keep}, after={self.after}): expected keep >= 1 and after >= 0")
+
+    @property
+    def begins_again(self) -> bool:
+        return True
 
     def __call__(self, start: RoundStart) -> Peers:
         if start.graph is None:
@@ -122,9 +136,9 @@ class Top(PeerPolicy):
 class EpsilonGreedy(PeerPolicy):
     """Each receiver looks at `count` senders: with probability epsilon each a random one, else the best so far.
 
-    What is best is the affinity (K, K), the sum of the graph's weights over the rounds (FedFomo),
-    or with `accumulate=False` the last weights (FedeRiCo). epsilon falls by `decay` a round. A receiver that may choose
-    itself always looks at itself. Pairs looked at in earlier rounds stay in the graph if `remember`.
+    What is best is the affinity (K, K), the sum of the graph's weights over the rounds (FedFomo), or with
+    `accumulate=False` the last weight of each pair (FedeRiCo). epsilon falls by `decay` a round. A receiver that may
+    choose itself always looks at itself. Pairs looked at in earlier rounds stay in the graph if `remember`.
     """
 
     count: int = 3
@@ -174,8 +188,9 @@ class EpsilonGreedy(PeerPolicy):
         affinity = torch.zeros(size, size, dtype=torch.float64) if last is None else last.nan_to_num(0)
         if start.graph is not None and start.round > 0:
             weights, peers = start.graph
-            new = peers.dense(weights.double())
-            affinity = affinity + new if self.accumulate else new
+            if self.accumulate:  # of pairs that rested nothing new has come
+                return affinity + peers.dense(start.moments.get("Y", weights).double())
+            affinity = torch.where(peers.dense(peers.mask.double()) > 0, peers.dense(weights.double()), affinity)
         return affinity
 
     def to_remember(self, start: RoundStart) -> Memory:

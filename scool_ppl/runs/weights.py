@@ -102,10 +102,10 @@ def _graphs(arrays: Mapping[str, Any]) -> Graphs:
 
 
 def _stacked(graphs: Sequence[Tensor | Entries]) -> dict[str, np.ndarray[Any, Any]]:
-    """weights (R, K, K); or, of tables, weights and senders (R, K, M), -1 where a row has fewer candidates."""
-    tables = [graph for graph in graphs if isinstance(graph, Entries)]
-    if len(tables) < len(graphs):
+    """weights (R, K, K); or, where some are tables, weights and senders (R, K, M), -1 where a row has fewer candidates."""
+    if not any(isinstance(graph, Entries) for graph in graphs):
         return {"weights": np.stack([np.asarray(graph) for graph in graphs])}
+    tables = [graph if isinstance(graph, Entries) else _table(graph) for graph in graphs]
     width = max(table.senders.shape[1] for table in tables)
 
     def padded(part: Tensor, fill: int) -> np.ndarray[Any, Any]:
@@ -115,3 +115,11 @@ def _stacked(graphs: Sequence[Tensor | Entries]) -> dict[str, np.ndarray[Any, An
         "weights": np.stack([padded(table.values, 0) for table in tables]),
         "senders": np.stack([padded(table.senders, -1) for table in tables]),
     }
+
+
+def _table(weights: Tensor) -> Entries:
+    """What is not 0 of a matrix (K, K)."""
+    width = max(1, int((weights != 0).sum(1).max()))
+    senders = (weights != 0).double().topk(width, dim=1).indices.sort(dim=1).values
+    values = weights.gather(1, senders)
+    return Entries(values, senders.masked_fill(values == 0, -1))

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -381,3 +382,47 @@ def test_a_newcomer_that_uses_no_component_yet_is_in_nobodys_block() -> None:
     state, _ = em.step(em.init(), [NAME])
     blocks = em.graph(state).blocks().tolist()
     assert blocks.count(blocks[FEDERATION.names.index(NAME)]) == 1
+
+
+def test_names_of_blocks_mean_nothing_to_who_is_away() -> None:
+    """Blocks may be renamed while a client rests: it stays with those whom it was with."""
+    em = converged("blocks")
+    state, _ = em.step(em.init())
+    renamed = state._replace(
+        moments={**state.moments, "z": state.moments["z"].flip(1)},
+        q={**state.q, "z_logits": state.q["z_logits"].flip(1)},
+    )
+    found = []
+    for each in (state, renamed):
+        away, _ = em.step(each, [NAME])
+        back, _ = em.step(away)
+        found.append([em.graph(one).blocks().tolist() for one in (away, back)])
+    assert found[0] == found[1]
+
+
+def test_weights_of_who_is_away_are_not_added_again() -> None:
+    em = made("fedfomo")
+    state, total = em.init(), torch.zeros(K, K, dtype=torch.float64)
+    for away in ((), [NAME], [NAME], ()):
+        state, _ = em.step(state, away)
+        assert state.peers is not None
+        total += state.peers.dense(state.moments["Y"])
+    start = em.round_start(state)
+    torch.testing.assert_close(em.model.peers.affinity(start), total)  # type: ignore[attr-defined]
+
+
+def test_rows_of_a_simplex_sum_to_one_when_clients_come_back() -> None:
+    em = EM(load_model("cobo", K, domain="simplex"), made("cobo").clients, SCHEDULE, seed=1)
+    state, _ = em.step(em.init())
+    state, _ = em.step(state, [NAME])
+    weights = em.round_start(state).weights
+    assert weights is not None
+    torch.testing.assert_close(weights.sum(1), torch.ones(K).to(weights))
+
+
+def test_those_with_validation_images_may_all_be_away() -> None:
+    held_out = [rows if client == FAULTY else rows[:0] for client, rows in enumerate(FEDERATION.validation)]
+    em = made("hedge", federation=replace(FEDERATION, validation=held_out))
+    state, _ = em.step(em.init())
+    state, info = em.step(state, [NAME])
+    assert math.isfinite(info.elbo)

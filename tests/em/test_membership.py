@@ -266,6 +266,20 @@ def candidates(em: EM, state: EMState) -> dict[str, set[str]]:
     return found
 
 
+def test_newcomers_are_looked_at_before_senders_are_dropped() -> None:
+    choices = {"keep": 2, "after": 2}
+    em = made("scool_sbm", FEDERATION.select([0, 1, 2]), **choices)
+    moved, state = em.join(ran(em), FEDERATION.select([3, 4]), builder("scool_sbm", **choices))
+    everybody = ~torch.eye(5, dtype=torch.bool)
+    for _ in range(2):
+        state, _ = moved.step(state)
+        assert state.peers is not None
+        assert torch.equal(state.peers.mask, everybody)
+    state, _ = moved.step(state)
+    assert state.peers is not None
+    assert state.peers.mask.shape == (5, 2)
+
+
 def test_near_peers_stay_a_table_when_clients_join_and_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """No K x K numbers: newcomers, and whoever has lost all candidates, have others at random until the next round."""
     monkeypatch.setattr("scool_ppl.data.federation.MANY", 10)  # of more clients no true graph is written out

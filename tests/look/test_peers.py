@@ -427,3 +427,12 @@ def test_components_are_looked_at_beside_those_whom_another_policy_chooses() -> 
 def test_components_read_the_last_candidates_where_their_clients_policy_does() -> None:
     policies = (All(), Top(3), Near(3), Components(), Components(Top(3)), Components(Near(3)))
     assert [policy.reads_last for policy in policies] == [True, True, False, False, True, False]
+
+
+def test_a_pair_that_was_not_looked_at_keeps_its_last_weight() -> None:
+    before = affinity()
+    looked = torch.eye(K, dtype=torch.bool).roll(1, 1)
+    weights = uniform(K, K, seed=3) * looked
+    start = begin(4, peers=Peers(looked), weights=weights, memory={"affinity": Remembered(before, (0, 1))})
+    found = EpsilonGreedy(accumulate=False).affinity(start)
+    assert torch.equal(found, torch.where(looked, weights, before))

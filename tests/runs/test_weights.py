@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scool_ppl.graph.candidates import Peers
+from scool_ppl.graph.candidates import Entries, Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.runs import weights
 from scool_ppl.runs.folder import Run
@@ -126,3 +126,12 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     for read in (weights.load, weights.intervals, weights.last):
         expected = f"cannot read {tmp_path / weights.FILE}: it is no .npz file, or not all of one; repeat the run"
         refuses(partial(read, tmp_path), expected)
+
+
+def test_a_matrix_among_tables_becomes_one() -> None:
+    """As of more than 4,000 clients whose candidates have become few."""
+    matrix = torch.tensor([[0.0, 0.5, 0.25], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    table = Entries(torch.tensor([[0.5], [0.25], [0.75]]), torch.tensor([[1], [0], [0]]))
+    found = weights._stacked([matrix, table])
+    assert found["senders"].tolist() == [[[1, 2], [-1, -1], [0, -1]], [[1, -1], [0, -1], [0, -1]]]
+    assert found["weights"].tolist() == [[[0.5, 0.25], [0, 0], [1, 0]], [[0.5, 0], [0.25, 0], [0.75, 0]]]

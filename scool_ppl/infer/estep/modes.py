@@ -63,7 +63,7 @@ class ModeSearch:
         best = scores.argsort(descending=True, stable=True)[: self.searches].tolist()
         found = [climb.climb({name: value[place] for name, value in starts.items()}, self.moves) for place in best]
         sites, bounds = max(found, key=lambda one: one[1][-1])
-        return climb.posterior(sites, bounds)
+        return climb.posterior(climb.named(sites, q), bounds)
 
 
 class _Climb:
@@ -189,6 +189,15 @@ class _Climb:
         self.passed[here] = bound
         return abs(bound - before) <= 1e-9 * (1 + abs(bound))
 
+    def named(self, sites: Sites, q: Values) -> Sites:
+        """Labels called as in the last round where clients rest, who keep what they had: to the bound it is the same."""
+        found = dict(sites)
+        for name, value in sites.items():
+            rests, last = ~self._free(name, value), q.get(self.guide.parameter_name(name))
+            if self._labels(name, value) and last is not None and bool(rests.any()) and len(last) == len(value):
+                found[name] = _renamed(value, rests, last.argmax(-1), self.sizes[name])
+        return found
+
     def _labels(self, name: str, value: Tensor) -> bool:
         return name in self.sizes and value.dim() == 1
 
@@ -229,6 +238,18 @@ class _Climb:
             total, trace = log_joint(self.joint, moments, self.evidence)
         graph = looked_at(trace.nodes["_RETURN"]["value"].detach(), self.evidence)
         return Posterior(q, {**moments, "Y": graph}, (*bounds, float(total)))
+
+
+def _renamed(labels: Tensor, rests: Tensor, last: Tensor, size: int) -> Tensor:
+    """The same partition in other names: those who rest (K,) are called as last time, as far as one name is one label."""
+    names: dict[int, int] = {}
+    for label, name in zip(labels[rests].tolist(), last[rests].tolist(), strict=True):
+        if name not in names.values():
+            names.setdefault(label, name)
+    free = iter([name for name in range(size) if name not in names.values()])
+    return torch.tensor(
+        [names[label] if label in names else names.setdefault(label, next(free)) for label in labels.tolist()]
+    )
 
 
 def _nothing(graph: Tensor) -> Tensor:
