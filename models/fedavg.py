@@ -2,6 +2,9 @@
 
 Y_ij = n_j / sum_l n_l,  P(D | theta) = prod_i P(D_i | theta_i)       a Dirac prior, the evidence is ignored
 theta_i <- sum_j Y_ij theta_j
+
+A client who was away comes back with its own network and trains on from there, as with all models here; the paper's would
+be sent everybody's.
 """
 
 import torch

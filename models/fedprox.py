@@ -2,6 +2,8 @@
 
 Y_ij = n_j / sum_l n_l,  P(D | theta) = prod_i P(D_i | theta_i)       a Dirac prior, the evidence is ignored
 from theta^t on  theta_i <- theta_i - eta (grad L_i + mu (theta_i - theta^t)),  then  theta^{t+1} = sum_j Y_ij theta_j
+
+A client who was away comes back with its own network, as with all models here.
 """
 
 import torch

@@ -377,6 +377,8 @@ class EM:
         assert state.peers is not None
         peers, weights = state.peers, state.moments["Y"]
         away = ~peers.mask.any(1, keepdim=True)
+        if not bool(away.any()):
+            return peers, weights
         known, last = restore_edges(peers, weights, state.memory.get(RESTING), self._rows)
         return peers._replace(mask=torch.where(away, known.mask, peers.mask)), torch.where(away, last, weights)
 
