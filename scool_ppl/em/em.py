@@ -36,6 +36,7 @@ from scool_ppl.errors import ClientError, InputError, original
 from scool_ppl.graph.candidates import Peers
 from scool_ppl.graph.cooperation import CooperationGraph
 from scool_ppl.infer.estep.base import Posterior
+from scool_ppl.infer.estep.projected import ProjectedGradient
 from scool_ppl.infer.intervals import Intervals, intervals
 from scool_ppl.infer.marginal import Marginal
 from scool_ppl.infer.moments import AnyProgram
@@ -254,7 +255,8 @@ class EM:
     @property
     def _rows(self) -> bool:
         """Do the weights of each client sum to one?"""
-        return self.model.prior.kind == "rows" or getattr(self.model.e_step, "domain", None) == "simplex"
+        step = self.model.e_step
+        return self.model.prior.kind == "rows" or (isinstance(step, ProjectedGradient) and step.domain == "simplex")
 
     def train(self, state: EMState, start: RoundStart) -> Train:
         """theta^t -> theta^{t+1/2}: local epochs on own data, with what the mixing rule adds to every step."""
@@ -373,7 +375,7 @@ class EM:
         return self.model.mixing.predictors(weights, peers)
 
     def _at_rest(self, state: EMState) -> tuple[Peers, Tensor]:
-        """The candidates and their weights, where who was absent has those that it had before."""
+        """The candidates and their weights; those of clients who were absent are the last they had."""
         assert state.peers is not None
         peers, weights = state.peers, state.moments["Y"]
         away = ~peers.mask.any(1, keepdim=True)

@@ -118,7 +118,7 @@ def _stacked(graphs: Sequence[Tensor | Entries]) -> dict[str, np.ndarray[Any, An
 
 
 def _table(weights: Tensor) -> Entries:
-    """What is not 0 of a matrix (K, K)."""
+    """A matrix (K, K) as a table of what is not 0 in it."""
     width = max(1, int((weights != 0).sum(1).max()))
     senders = (weights != 0).double().topk(width, dim=1).indices.sort(dim=1).values
     values = weights.gather(1, senders)
